@@ -3,7 +3,7 @@
     pip install pycocotools netcal  # optional: their parts are left out without them
     python benchmarks/boxes.py [--weeds FOLDER] [--only PARTS] > docs/results/boxes.md
 
-FOLDER has ``detections.json`` and ``ground_truth.json`` in the format of COCO. A few minutes of processor time.
+FOLDER has ``detections.json`` and ``ground_truth.json`` in the format of COCO. It takes a few minutes.
 """
 
 import sys

@@ -5,10 +5,11 @@ Each partition becomes an accumulator, which is small whatever the number of row
 
 from functools import reduce
 
-import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+from dask.base import compute
+from dask.delayed import delayed
 
 from calibrant import load_predictions
 from calibrant.streams import StreamMeasures
@@ -33,9 +34,9 @@ def main() -> None:
     rng = np.random.default_rng(0)
     stated = rng.uniform(0.5, 1, 10_000)
     rows = pd.DataFrame({"stated": stated, "is_right": rng.random(10_000) < stated - 0.1})
-    frame = dd.from_pandas(rows, npartitions=4)
-    parts = [dask.delayed(measured)(part) for part in frame.to_delayed()]
-    done = dask.compute(*parts, scheduler="processes", num_workers=2)
+    frame = dd.from_pandas(rows, npartitions=4)  # type: ignore[no-untyped-call]
+    parts = [delayed(measured)(part) for part in frame.to_delayed()]
+    done = compute(*parts, scheduler="processes", num_workers=2)  # type: ignore[no-untyped-call]
     print(reduce(merged, done, StreamMeasures()).compute().to_table().to_markdown())
 
 

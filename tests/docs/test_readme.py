@@ -38,10 +38,10 @@ def test_a_wrong_fact_is_noticed():
     assert outcome(Fact("can it?", answers), "Calibrant") == "read"
 
 
-def test_the_readme_has_a_picture_two_commands_and_code_for_each_of_five_users():
+def test_the_readme_has_a_picture_two_commands_and_code_for_each_of_six_users():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert "docs/gallery/reliability.svg" in text.split("## ")[0]
     assert "make demo" in text.split("## ")[0]
     parts = text.split("## ")[1].split("\n**I ")
-    assert len(parts) == 6
+    assert len(parts) == 7
     assert [part for part in parts[1:] if "```" not in part] == []

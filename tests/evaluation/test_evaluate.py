@@ -113,7 +113,7 @@ def test_paths_and_probabilities_are_evaluated_as_predictions_are(tmp_path):
     [
         (
             lambda own, labels: evaluate(own.logits.numpy()),  # noqa: ARG005  # labels are forgotten
-            r"^predictions: expected Predictions or the path of a file, got ndarray; pass Predictions\(",
+            r"^predictions: expected Predictions, a frame or the path of a file, got ndarray; pass Predictions\(",
         ),
         (
             lambda own, labels: evaluate(own.logits * 3, labels),
@@ -122,11 +122,11 @@ def test_paths_and_probabilities_are_evaluated_as_predictions_are(tmp_path):
         (lambda own, labels: evaluate(own, labels), "^labels: expected none, because predictions hold them"),
         (
             lambda own, labels: compare([own], test=labels),
-            "^validation: expected Predictions or the path .* got list",
+            "^validation: expected Predictions, a frame or the path .* got list",
         ),
         (
             lambda own, labels: compare(own, test=labels),
-            "^test: expected Predictions or the path .* got ndarray",
+            "^test: expected Predictions, a frame or the path .* got ndarray",
         ),
         (lambda own, labels: evaluate("nowhere.npz"), "nowhere.npz"),  # noqa: ARG005
     ],

@@ -160,10 +160,10 @@ def evaluate(
     predictions = given_rows.ranked() if isinstance(given_rows, ScorePredictions) else given_rows
     predictions = predictions.split()
     n_bins = check_bins(n_bins)
-    named = fitting_measures(measures, predictions)
+    wanted = fitting_measures(measures, predictions)
     skipped: dict[str, str] = {}
     if given_rows.score is not None:
-        named = [name for name in named if MEASURES[name].of_order]
+        wanted = [name for name in wanted if MEASURES[name].of_order]
         skipped["every other measure"] = "it needs a probability, which a score is not; repair it first"
     outcomes = predictions.outcomes()
     if len(outcomes) < 2:
@@ -174,11 +174,11 @@ def evaluate(
     values: dict[str, float] = {}
     known: dict[str, Interval] = {}
     drawn_by_chance: dict[str, Chance] = {}
-    remarks = _on_ties(named, outcomes, n_bins)
-    for done, name in enumerate(named):
+    remarks = _on_ties(wanted, outcomes, n_bins)
+    for done, name in enumerate(wanted):
         measure = MEASURES[name]
         if progress is not None:
-            progress(measure.title, done, len(named))
+            progress(measure.title, done, len(wanted))
         reason = why_not(measure, predictions, asked_for=not isinstance(measures, str))
         if reason:
             skipped[name] = reason
@@ -199,7 +199,7 @@ def evaluate(
                 n_resamples=n_resamples,
                 level=level,
                 seed=seed,
-                progress=during(progress, measure, done, len(named)),
+                progress=during(progress, measure, done, len(wanted)),
             )
             known |= {} if span is None else {name: span}
             remarks |= _joined(remarks, name, remark)
