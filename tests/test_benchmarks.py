@@ -44,6 +44,7 @@ ROWS = {
     "segments": 2,
     "large_sets": 2,
     "scores": 2,
+    "pixels": 10,
 }
 # They take seconds even in small; tests/docs/test_commands.py checks always that they read their options.
 LONG = {
@@ -61,6 +62,7 @@ LONG = {
     "frequencies",
     "judges",
     "large_sets",
+    "pixels",
     "scores",
     "loss_training",
     "intervals",
