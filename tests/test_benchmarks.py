@@ -47,6 +47,7 @@ ROWS = {
     "versions": 1,
     "per_request": 4,
     "scores": 2,
+    "pixels": 10,
 }
 # They take seconds even in small; tests/docs/test_commands.py checks always that they read their options.
 LONG = {
@@ -66,6 +67,7 @@ LONG = {
     "large_sets",
     "versions",
     "per_request",
+    "pixels",
     "scores",
     "loss_training",
     "intervals",

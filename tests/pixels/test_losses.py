@@ -1,6 +1,7 @@
 """Losses of score maps are those of the pixels that count; those that make no sense there say so."""
 
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -28,7 +29,7 @@ def test_a_loss_of_maps_is_that_of_the_pixels_that_count_with_class_weights(name
     maps, masks = _maps()
     weight = torch.tensor([0.5, 1.0, 2.0, 4.0], dtype=torch.float64)
     sizes = {"n_classes": 4} if name == "ols" else {}
-    loss = partial(LOSSES[name].module, **sizes)
+    loss: Any = partial(LOSSES[name].module, **sizes)
     kept = masks != 255
     rows = maps.movedim(1, -1)[kept]
     found = loss(ignore_index=255, weight=weight)(maps, masks)

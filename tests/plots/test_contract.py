@@ -11,11 +11,13 @@ from pathlib import Path
 
 import matplotlib as mpl
 import pytest
+import torch
 from matplotlib.figure import Figure
 
 import calibrant.plots
 from calibrant import InputError, Predictions, compare
 from calibrant.decisions import cascade_for_risk, check_requirements
+from calibrant.pixels import PixelImage
 from calibrant.plots import Display
 from calibrant.plots.kinds import KINDS
 from calibrant.plots.model_honesty import ModelHonesty
@@ -36,6 +38,9 @@ DISPLAYS = {
     "CostOfAskingDisplay": lambda cls, p: cls.from_predictions(p),
     "ExpectedRiskDisplay": lambda cls, p: cls.from_predictions(p, p, methods=["temperature"]),
     "FrequencyShiftDisplay": lambda cls, p: cls.from_predictions(p, p),
+    "GapMapDisplay": lambda cls, _: cls.from_image(
+        PixelImage.of("a", "logits", torch.randn(3, 8, 12), torch.arange(96).view(8, 12) % 3)
+    ),
     "GateDisplay": lambda cls, p: cls(check_requirements(p, ["ece < 0.1", "accuracy > 0.2"])).plot(),
     "GuaranteedRiskDisplay": lambda cls, p: cls.from_predictions(p),
     "IndicatorsDisplay": lambda cls, p: cls.from_predictions(p),

@@ -12,6 +12,7 @@ from calibrant.plots.decided import (
     SetSizesDisplay,
 )
 from calibrant.plots.display import Display
+from calibrant.plots.gap_map import GapMapDisplay
 from calibrant.plots.loss_shape import LossShapeDisplay
 from calibrant.plots.margin_diagnosis import MarginDiagnosisDisplay
 from calibrant.plots.margins import (
@@ -40,6 +41,7 @@ __all__ = [
     "Display",
     "ExpectedRiskDisplay",
     "FrequencyShiftDisplay",
+    "GapMapDisplay",
     "GateDisplay",
     "GuaranteedRiskDisplay",
     "IndicatorsDisplay",

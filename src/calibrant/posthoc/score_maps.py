@@ -87,12 +87,12 @@ def neighbourhood(logits: Tensor, radius: int) -> Tensor:
     p = log_p.exp()
     entropy = -(p * log_p.clamp_min(torch.finfo(p.dtype).min)).sum(dim=1, keepdim=True)
     doubt = 1 - p.amax(dim=1, keepdim=True)
-    near = _box_mean(torch.cat([entropy / math.log(logits.shape[1]), doubt, p], dim=1), radius)
+    near = box_mean(torch.cat([entropy / math.log(logits.shape[1]), doubt, p], dim=1), radius)
     disagreement = 1 - near[:, 2:].square().sum(dim=1, keepdim=True)
     return torch.cat([near[:, :2], disagreement], dim=1)
 
 
-def _box_mean(maps: Tensor, radius: int) -> Tensor:
+def box_mean(maps: Tensor, radius: int) -> Tensor:
     """Return the mean over a square around each pixel, cut at the border of the image."""
     if radius == 0:
         return maps
