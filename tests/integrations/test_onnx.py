@@ -171,7 +171,7 @@ def test_nothing_is_written_unless_the_graph_is_right(method, message, tmp_path)
 def test_missing_packages_are_named_with_the_cure(tmp_path, monkeypatch):
     found = importlib.util.find_spec
     monkeypatch.setattr(
-        "calibrant.integrations.onnx.find_spec", lambda name: None if name == "onnxruntime" else found(name)
+        "calibrant.extras.find_spec", lambda name: None if name == "onnxruntime" else found(name)
     )
     with pytest.raises(CalibrantError, match=r"onnxruntime, got none; install .* 'calibrant\[export\]'"):
         export_onnx(TemperatureScaling(2.0, n_classes=3), tmp_path / "graph.onnx")

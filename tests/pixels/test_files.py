@@ -5,7 +5,7 @@ import pytest
 
 from calibrant.errors import CalibrantError
 from calibrant.pixels import evaluate_pixels, open_images
-from calibrant.pixels.files import holds_images
+from calibrant.pixels.headers import holds_images
 from tests.pixels.scenes import scene
 
 

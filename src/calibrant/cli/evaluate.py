@@ -121,7 +121,7 @@ def evaluate(
     from calibrant.cli.printing import print_evaluation
     from calibrant.evaluation.full import evaluate_fully
     from calibrant.inputs import check_choice
-    from calibrant.pixels.files import holds_images
+    from calibrant.pixels.headers import holds_images
     from calibrant.show.terminal import Console
     from calibrant.streams.files import is_streamed
 

@@ -13,34 +13,13 @@ import numpy.typing as npt
 
 from calibrant.errors import FormatError, InputError
 from calibrant.files import reading
+from calibrant.pixels.headers import FORMS, opened_array
 from calibrant.pixels.images import ImageSource, MapForm, PixelImage
 from calibrant.posthoc.score_maps import IGNORED_PIXEL
 
-_FORMS: tuple[MapForm, ...] = ("logits", "probs")
 _MASKS = (".npy", ".png")
 
 Array = npt.NDArray[Any]
-
-
-def holds_images(source: str | os.PathLike[str]) -> bool:
-    """Return whether a path names score maps: a ``.npy`` file, a ``.npz`` file or a folder with maps.
-
-    Only headers are read. What cannot be read is no map; reading it says why.
-    """
-    path = Path(source)
-    if path.is_dir():
-        first = next((each for each in sorted(path.iterdir()) if each.suffix in (".npz", ".npy")), None)
-        return first is not None and (first.suffix == ".npy" or holds_images(first))
-    if path.suffix == ".npy":
-        return True
-    if path.suffix != ".npz" or not path.is_file():
-        return False
-    try:
-        with ZipFile(path) as archive:
-            names = [f"{form}.npy" for form in _FORMS if f"{form}.npy" in archive.namelist()]
-            return any(len(_opened(archive, name)[1]) > 2 for name in names)
-    except Exception:  # a file that is damaged, which the reader of its format says
-        return False
 
 
 def open_images(
@@ -88,8 +67,8 @@ def open_images(
 
 def form_in_name(path: Path) -> MapForm:
     """Return whether a file holds logits or probabilities, as its name or that of its folder says."""
-    found = [form for form in _FORMS if form in path.name.lower()]
-    found = found or [form for form in _FORMS if form in path.resolve().parent.name.lower()]
+    found = [form for form in FORMS if form in path.name.lower()]
+    found = found or [form for form in FORMS if form in path.resolve().parent.name.lower()]
     if len(found) != 1:
         raise FormatError(
             f"{path.name}: expected 'logits' or 'probs' in the name of the file or of its folder, which says "
@@ -137,7 +116,7 @@ class _Archive:
 
     def __len__(self) -> int:
         with reading(self.path.name, "a .npz file"), ZipFile(self.path) as archive:
-            shape = _opened(archive, f"{_form_of(archive, self.path)}.npy")[1]
+            shape = opened_array(archive, f"{_form_of(archive, self.path)}.npy")[1]
         return shape[0] if len(shape) == 4 else 1
 
     def __iter__(self) -> Iterator[PixelImage]:
@@ -147,8 +126,8 @@ class _Archive:
                 raise FormatError(
                     f"expected labels beside {form}, got none; save them as labels of shape (n, h, w)"
                 )
-            scores, shape, kind = _opened(archive, f"{form}.npy")
-            masks, mask_shape, mask_kind = _opened(archive, "labels.npy")
+            scores, shape, kind = opened_array(archive, f"{form}.npy")
+            masks, mask_shape, mask_kind = opened_array(archive, "labels.npy")
             with scores, masks:
                 single = len(shape) == 3
                 _check_rank(shape, 3 if single else 4, "", form)
@@ -231,21 +210,6 @@ def _copied(array: Array) -> Array:
     return np.array(array, dtype=array.dtype.newbyteorder("="))
 
 
-def _opened(archive: ZipFile, name: str) -> tuple[IO[bytes], tuple[int, ...], np.dtype[Any]]:
-    """Return an array of an archive as a stream behind its header, its shape and its type."""
-    file = archive.open(name)
-    version = np.lib.format.read_magic(file)
-    headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    shape, in_columns, kind = headers[version](file)
-    if kind.hasobject or (in_columns and len(shape) > 1):
-        file.close()
-        raise FormatError(
-            f"{name}: expected numbers in C order, got {'objects' if kind.hasobject else 'Fortran order'}; "
-            "save np.ascontiguousarray(...)"
-        )
-    return file, shape, kind
-
-
 def _next(file: IO[bytes], shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
     """Return the next array of a stream."""
     size = math.prod(shape) * kind.itemsize
@@ -257,7 +221,7 @@ def _next(file: IO[bytes], shape: tuple[int, ...], kind: np.dtype[Any]) -> Array
 
 
 def _form_of(archive: ZipFile, path: Path) -> MapForm:
-    found = [form for form in _FORMS if f"{form}.npy" in archive.namelist()]
+    found = [form for form in FORMS if f"{form}.npy" in archive.namelist()]
     if len(found) != 1:
         raise FormatError(
             f"{path.name}: expected either logits or probs, got {' and '.join(found) or 'neither'}"

@@ -13,7 +13,7 @@ from calibrant.data.contents import class_names, find_columns, select_form
 from calibrant.data.files import FORMATS
 from calibrant.errors import FormatError, InputError
 from calibrant.extras import optional
-from calibrant.files import address_of, suffix_of
+from calibrant.files import address_of, local_path, suffix_of
 from calibrant.outputs import INCOMPLETE, check_complete
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ def is_many(source: str) -> bool:
     if address_of(source) is not None:
         # One file of another format is loaded as a whole.
         return glob.has_magic(source) or suffix_of(source) not in FORMATS or suffix_of(source) == _SUFFIX
-    return Path(source).is_dir() or (glob.has_magic(source) and not Path(source).exists())
+    path = local_path(source)
+    return path.is_dir() or (glob.has_magic(source) and not path.exists())
 
 
 def find_stream_files(source: str) -> tuple[StreamFile, ...]:

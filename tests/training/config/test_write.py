@@ -122,7 +122,7 @@ def test_every_setting_is_written_also_a_default_but_nothing_that_is_not_given()
 def test_a_missing_writer_says_what_to_install(monkeypatch) -> None:
     def without(name, *rest, **keywords):
         if name == "tomli_w":
-            raise ImportError(name)
+            raise ModuleNotFoundError(name=name)
         return original(name, *rest, **keywords)
 
     original = builtins.__import__
