@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from calibrant import CalibratedModel, InputError
-from calibrant.posthoc import TemperatureScaling
+from calibrant.posthoc import ConfidenceCalibrator, TemperatureScaling
 
 mlflow = pytest.importorskip("mlflow.pyfunc", reason="mlflow-skinny is not installed")
 save_mlflow = pytest.importorskip("calibrant.integrations.mlflow").save_mlflow
@@ -53,6 +53,15 @@ def test_a_calibrator_alone_takes_logits_as_frames_and_arrays(tmp_path):
     expected = TemperatureScaling(2.0).predict_proba(logits)
     np.testing.assert_allclose(loaded.predict(logits), expected)
     np.testing.assert_allclose(loaded._model_impl.predict(pd.DataFrame(logits)), expected)
+
+
+def test_a_calibrator_of_confidences_takes_confidences(tmp_path):
+    rng = np.random.default_rng(0)
+    stated = rng.beta(5, 2, size=300)
+    calibrator = ConfidenceCalibrator.fit_pairs(stated, rng.random(300) < stated**2, method="platt")
+    save_mlflow(tmp_path / "model", calibrator, example=stated[:4])
+    found = mlflow.load_model(str(tmp_path / "model")).predict(stated[:20])
+    np.testing.assert_allclose(found, calibrator.predict_confidence(stated[:20]), rtol=1e-12)
 
 
 def test_a_folder_that_is_there_and_too_few_examples_are_refused(tmp_path):

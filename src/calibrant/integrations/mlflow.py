@@ -17,6 +17,7 @@ from calibrant.extras import optional
 from calibrant.files import make_folder
 from calibrant.inputs import ArrayLike, to_tensor
 from calibrant.posthoc.calibrator import Calibrator
+from calibrant.posthoc.confidence import ConfidenceCalibrator
 from calibrant.posthoc.files import load_calibrator
 from calibrant.posthoc.model import evaluating
 
@@ -93,6 +94,8 @@ class _Probabilities:
     def predict(self, inputs: Any, params: object = None) -> npt.NDArray[Any]:  # noqa: ANN401, ARG002  # of MLflow
         """Return probabilities of shape ``(n, k)``, or repaired confidences of shape ``(n,)``."""
         array = inputs.to_numpy() if hasattr(inputs, "to_numpy") else np.asarray(inputs)
+        if isinstance(self.calibrator, ConfidenceCalibrator):
+            return np.asarray(self.calibrator.predict_confidence(array))
         if self.network is None:
             return np.asarray(self.calibrator.predict_proba(array))
         with torch.no_grad():
