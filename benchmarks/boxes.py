@@ -284,13 +284,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", default="matching,intervals,repair", help="parts, separated by commas")
     options = parser.parse_args(arguments)
     parts = options.only.split(",")
-    cases, runs, splits = (5, 3, 2) if options.quick else (2000, 200, 4)
+    cases, runs, splits = (5, 3, 2) if options.quick else (2000, 500, 4)
     print("# Detectors: what was measured\n")
     print("This page was made by `python benchmarks/boxes.py --weeds FOLDER > docs/results/boxes.md`.\n")
     if pycocotools is not None and "matching" in parts:
         matching(cases)
     if "intervals" in parts:
-        coverage(runs, images=20 if options.quick else 150, large=200 if options.quick else 5_000)
+        coverage(runs, images=20 if options.quick else 150, large=200 if options.quick else 20_000)
     if "repair" in parts and options.weeds is not None:
         weeds(options.weeds, splits)
 

@@ -356,6 +356,8 @@ def served(folder):
 
 # What a page finds in its folder. Pages that find the same share a folder, in which a command runs once.
 MODELS = (few_classes, days, answers)
+
+
 def detector(folder):
     """Results of a detector and the ground truth of its images, in the format of COCO."""
     rng, found, things = np.random.default_rng(0), [], []
