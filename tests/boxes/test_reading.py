@@ -142,15 +142,18 @@ def changed(place=0, **values):
     [
         (changed(bbox=[300, 10, 5, 5]), TRUTH, "found.json: detections: expected boxes inside their images"),
         (changed(bbox=[0, 0, -1, 5]), TRUTH, "found.json: detections: expected a width and a height"),
-        (changed(bbox=[0, 0, 5]), TRUTH, "found.json: result 0: expected bbox to be left, top"),
+        (changed(bbox=[0, 0, 5]), TRUTH, "found.json: result 0: expected bbox to be four numbers"),
         (changed(bbox=[0, 0, "a", 5]), TRUTH, "found.json: result 0: expected bbox to be four numbers"),
         (changed(score=float("nan")), TRUTH, "score: expected numbers from 0 to 1, got nan in box 0"),
         (changed(score=37.5), TRUTH, "score: expected numbers from 0 to 1, got 37.5 in box 0"),
-        (changed(score="high"), TRUTH, "found.json: result 0: expected the score to be a number, got 'high'"),
+        (changed(score="high"), TRUTH, "found.json: result 0: expected score to be a number, got 'high'"),
         (changed(category_id=2), TRUTH, "class: expected one of the ground truth (1, 3), got 2"),
         (changed(image_id=8), TRUTH, "image: expected one of the ground truth (7, 9), got 8"),
         ({"a": 1}, TRUTH, "found.json: expected a list of objects with image_id"),
         ([{"image_id": 7}], TRUTH, "found.json: result 0: expected an object with image_id"),
+        (changed(category_id=[1]), TRUTH, "found.json: result 0: expected category_id to be a whole"),
+        (FOUND, {**TRUTH, "images": [7, 9]}, "truth.json: image 0: expected an object with id, got 7"),
+        (FOUND, {**TRUTH, "annotations": None}, "truth.json: expected a list with each annotation, got None"),
         ([], TRUTH, "detections: expected at least one box, got none"),
         (FOUND, FOUND, "truth.json: expected an object with images, categories and annotations, got a list"),
         (FOUND, {**TRUTH, "images": TRUTH["images"] * 2}, "images: expected each image once, got 7 twice"),
@@ -177,10 +180,10 @@ def test_missing_files_and_empty_folders_are_one_sentence(tmp_path):
         read_ground_truth(tmp_path / "empty")
     (tmp_path / "labels").mkdir()
     (tmp_path / "labels" / "a.txt").write_text("0 0.1 0.2 0.3\n")
-    with pytest.raises(FormatError, match="^a.txt: expected class, x, y, width, height in line 1"):
+    with pytest.raises(FormatError, match="^labels: a.txt: expected class, x, y, width, height in line 1"):
         read_ground_truth(tmp_path / "labels", class_names=["cat"])
     (tmp_path / "labels" / "a.txt").write_text("0 0.1 0.2 0.3 0.4\n")
-    with pytest.raises(InputError, match="^classes: expected the names of the classes of labels"):
+    with pytest.raises(InputError, match="^labels: classes: expected the names of the classes"):
         read_ground_truth(tmp_path / "labels")
 
 

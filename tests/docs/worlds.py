@@ -383,6 +383,27 @@ def score_maps(folder):
 
 # What a page finds in its folder. Pages that find the same share a folder, in which a command runs once.
 MODELS = (few_classes, days, answers)
+
+
+def detector(folder):
+    """Results of a detector and the ground truth of its images, in the format of COCO."""
+    rng, found, things = np.random.default_rng(0), [], []
+    for image in range(120):
+        for place in range(4):
+            score, label = round(float(rng.uniform(0.3, 1)), 3), int(rng.integers(2)) + 1
+            box = [75 * place, 20, 60, 30 + 70 * label]
+            found.append({"image_id": image, "category_id": label, "bbox": box, "score": score})
+            if rng.random() < score:
+                things.append({"id": len(things), "image_id": image, "category_id": label, "bbox": box})
+    truth = {
+        "images": [{"id": image, "width": 300, "height": 200} for image in range(120)],
+        "categories": [{"id": 1, "name": "car"}, {"id": 2, "name": "bird"}],
+        "annotations": things,
+    }
+    (folder / "detections.json").write_text(json.dumps(found))
+    (folder / "instances.json").write_text(json.dumps(truth))
+
+
 WORLDS = {
     "README.md": (*MODELS, scored, judged, cascade, boxes, score_maps),
     "docs/benchmark.md": (rows,),
@@ -391,6 +412,7 @@ WORLDS = {
     "docs/formats.md": (few_classes, fitted, formats, percent),
     "docs/gallery.md": (bundled,),
     "docs/howto/calibrate.md": MODELS,
+    "docs/howto/detectors.md": (detector,),
     "docs/howto/rare-classes.md": (two_classes, costs),
     "docs/howto/report.md": MODELS,
     "docs/howto/scores.md": (scored,),
@@ -403,6 +425,7 @@ WORLDS = {
     "docs/scale.md": (streams,),
     "docs/training.md": (pictures,),
     "docs/tutorials/dependent-rows.md": (questions,),
+    "docs/tutorials/detector.md": (detector,),
     "docs/why-confidence-lies.md": MODELS,
 }
 # Commands of other pages that come before those of a page.

@@ -10,8 +10,20 @@ from calibrant.boxes.detections import Detections, GroundTruth
 from calibrant.errors import FormatError, InputError, listed
 from calibrant.files import read_json
 
-_OF_RESULT = ("image_id", "category_id", "bbox", "score")
+# What entries must have, and what they may have.
+_NAME, _NUMBER = (int, str), (int, float)
+_KINDS = {
+    "id": _NAME,
+    "image_id": _NAME,
+    "category_id": (int,),
+    "bbox": (list,),
+    "score": _NUMBER,
+    "area": _NUMBER,
+    "width": _NUMBER,
+    "height": _NUMBER,
+}
 _OF_ANNOTATION = ("image_id", "category_id", "bbox")
+_OF_RESULT = (*_OF_ANNOTATION, "score")
 
 
 def read_coco_truth(path: Path, class_names: Sequence[str] | None = None) -> GroundTruth:
@@ -28,10 +40,9 @@ def read_coco_truth(path: Path, class_names: Sequence[str] | None = None) -> Gro
             f"{path.name}: expected an object with images, categories and annotations, got {got}; name a "
             "ground truth in the format of COCO"
         )
-    images, categories = value["images"], sorted(value["categories"], key=lambda each: int(each["id"]))
-    annotations = value.get("annotations", [])
-    for place, each in enumerate(annotations):
-        _check_keys(each, _OF_ANNOTATION, f"{path.name}: annotation {place}")
+    images = _entries(value["images"], ("id",), "image")
+    categories = sorted(_entries(value["categories"], ("id",), "category"), key=lambda each: int(each["id"]))
+    annotations = _entries(value.get("annotations", []), _OF_ANNOTATION, "annotation")
     boxes = [each["bbox"] for each in annotations]
     names = [str(each.get("name", each["id"])) for each in categories]
     if class_names is not None and len(class_names) != len(names):
@@ -62,9 +73,7 @@ def read_coco_results(path: Path) -> list[dict[str, Any]]:
             f"{path.name}: expected a list of objects with {listed(list(_OF_RESULT))}, got {got}; name "
             "the results of a detector"
         )
-    for place, each in enumerate(value):
-        _check_keys(each, _OF_RESULT, f"{path.name}: result {place}")
-    return value
+    return _entries(value, _OF_RESULT, "result")
 
 
 def coco_detections(results: Sequence[Mapping[str, Any]], truth: GroundTruth) -> Detections:
@@ -97,15 +106,37 @@ def _size(image: Mapping[str, Any]) -> tuple[float, float]:
     return float(image.get("width", np.nan)), float(image.get("height", np.nan))
 
 
-def _check_keys(each: object, keys: Sequence[str], name: str) -> None:
-    if not isinstance(each, dict) or any(key not in each for key in keys):
-        got = listed(list(each)) if isinstance(each, dict) else repr(each)[:40]
-        raise FormatError(f"{name}: expected an object with {listed(list(keys))}, got {got}")
-    if not isinstance(each["bbox"], list) or len(each["bbox"]) != 4:
-        raise FormatError(
-            f"{name}: expected bbox to be left, top, width and height, got {str(each['bbox'])[:60]}"
-        )
-    if any(isinstance(number, bool) or not isinstance(number, (int, float)) for number in each["bbox"]):
-        raise FormatError(f"{name}: expected bbox to be four numbers, got {str(each['bbox'])[:60]}")
-    if "score" in keys and (isinstance(each["score"], bool) or not isinstance(each["score"], (int, float))):
-        raise FormatError(f"{name}: expected the score to be a number, got {str(each['score'])[:40]!r}")
+def _entries(entries: Any, keys: Sequence[str], what: str) -> list[dict[str, Any]]:  # noqa: ANN401  # any JSON
+    """Return entries of a file that have some keys; refuse others, and values of other kinds."""
+    if not isinstance(entries, list):
+        raise FormatError(f"expected a list with each {what}, got {_short(entries)}")
+    for place, each in enumerate(entries):
+        if not isinstance(each, dict) or any(key not in each for key in keys):
+            got = listed(list(each)) if isinstance(each, dict) else _short(each)
+            raise FormatError(f"{what} {place}: expected an object with {listed(list(keys))}, got {got}")
+        for key, kinds in _KINDS.items():
+            value = each.get(key, 0)
+            if key in each and (isinstance(value, bool) or not isinstance(value, kinds)):
+                raise FormatError(
+                    f"{what} {place}: expected {key} to be {_words(kinds)}, got {_short(value)}"
+                )
+        if "bbox" in each and not _is_box(each["bbox"]):
+            raise FormatError(
+                f"{what} {place}: expected bbox to be four numbers, left, top, width and height, got "
+                f"{_short(each['bbox'])}"
+            )
+    return entries
+
+
+def _is_box(box: list[Any]) -> bool:
+    return len(box) == 4 and all(isinstance(x, _NUMBER) and not isinstance(x, bool) for x in box)
+
+
+def _words(kinds: tuple[type, ...]) -> str:
+    if list in kinds:
+        return "a list"
+    return "a number" if float in kinds else "a whole number" + (" or a name" if str in kinds else "")
+
+
+def _short(value: object) -> str:
+    return repr(value)[:60]

@@ -25,9 +25,10 @@ def read_ground_truth(
         pictures: The folder of the pictures, whose sizes YOLO's files do not have.
     """
     path = _existing(path)
-    if is_box_folder(path):
-        return read_folder_truth(path, class_names, None if pictures is None else Path(pictures))
-    with reading(path.name, "a ground truth of COCO"):
+    of_folder = is_box_folder(path)
+    with reading(path.name, "files of YOLO or Pascal VOC" if of_folder else "a ground truth of COCO"):
+        if of_folder:
+            return read_folder_truth(path, class_names, None if pictures is None else Path(pictures))
         return read_coco_truth(path, class_names)
 
 
@@ -39,9 +40,10 @@ def read_detections(path: str | os.PathLike[str], truth: GroundTruth) -> Detecti
         truth: The ground truth of the same images.
     """
     path = _existing(path)
-    if is_box_folder(path):
-        return read_folder_detections(path, truth)
-    with reading(path.name, "results of COCO"):
+    of_folder = is_box_folder(path)
+    with reading(path.name, "files of YOLO or Pascal VOC" if of_folder else "results of COCO"):
+        if of_folder:
+            return read_folder_detections(path, truth)
         return coco_detections(read_coco_results(path), truth)
 
 
