@@ -257,6 +257,15 @@ def scored(folder):
     (folder / "games.csv").write_text("\n".join(("p_home,result", *games)))
 
 
+def maps(folder):
+    """Score maps of a few images, and their masks."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=(6, 4, 4)).repeat(4, axis=1).repeat(4, axis=2).astype(np.uint8)
+    noise = rng.normal(size=(6, 3, 16, 16)).astype(np.float32)
+    np.save(folder / "val_logits.npy", noise + 2 * np.eye(3, dtype=np.float32)[labels].transpose(0, 3, 1, 2))
+    np.save(folder / "val_labels.npy", labels)
+
+
 def judged(folder):
     """Scores of a judge for the answers of three models to the same prompts, 150 of each marked by people."""
     rng = np.random.default_rng(0)
@@ -416,6 +425,7 @@ WORLDS = {
     "docs/howto/rare-classes.md": (two_classes, costs),
     "docs/howto/report.md": MODELS,
     "docs/howto/scores.md": (scored,),
+    "docs/howto/pixels.md": (maps,),
     "docs/howto/serve.md": (served,),
     "docs/measures.md": MODELS,
     "docs/monitoring.md": (days, answers_of_days, late_labels),
