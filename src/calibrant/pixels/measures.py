@@ -35,6 +35,7 @@ _OF_ALL, _OF_PARTS = 1024, 256
 _WORST = 20
 # Images that are read ahead of the one that is summed.
 _AHEAD = 2
+_TOO_FEW = "too few images to tell whether a gap is more than chance"
 _LEVEL = 0.95
 
 
@@ -459,5 +460,6 @@ def _parts_table(parts: tuple[PixelPart, ...], what: str) -> Table:
         *(["IoU"] if of_classes else []),
     ]
     columns = [Column(what, align="left"), Column(""), *map(Column, headings)]
-    sentence = sentence_on_groups([part.test for part in parts], correction="holm", level=_LEVEL)
-    return Table.of(columns, rows, notes=(f"* {sentence}",), dense=True)
+    tests = [part.test for part in parts if not math.isnan(part.test.p_value)]
+    note = f"* {sentence_on_groups(tests, correction='holm', level=_LEVEL)}" if tests else _TOO_FEW
+    return Table.of(columns, rows, notes=(note,), dense=True)
