@@ -18,7 +18,9 @@ from calibrant.boxes.coco import as_coco_results
 from calibrant.boxes.repair import MONOTONE_METHODS, in_order_of, kept_boxes
 from calibrant.decisions import find_group_thresholds
 from calibrant.evaluation import compare
+from calibrant.integrations.onnx import export_onnx
 from calibrant.posthoc import ByGroup, ConfidenceCalibrator
+from calibrant.posthoc.calibrator import group_places
 
 CLASSES = ["cat", "dog", "hen"]
 
@@ -142,3 +144,24 @@ def test_a_threshold_of_each_class_keeps_its_guarantee_on_new_images(found):
         else:
             assert (inside == ((new.detections.label == c) & (new.score >= lowest))).all()
             assert 1 - new.correct[inside].mean() < 0.35
+
+
+@pytest.mark.slow
+def test_the_graph_of_a_repair_by_class_and_size_reads_score_position_and_size(found, tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    pairs = match_pairs(found)
+    comparison = compare(pairs.predictions, methods=["combination"])
+    calibrator = comparison["by_group"].calibrator
+    export_onnx(calibrator, tmp_path / "graph.onnx")
+    graph = runtime.InferenceSession(tmp_path / "graph.onnx")
+    new = box_predictions(found)
+    columns, names = calibrator.group_columns, calibrator.group_names
+    places = group_places(new.groups.by_column, names, n=new.n, columns=columns)
+    given = {
+        "confidence": new.confidence.float().numpy(),
+        "features": new.beside.float().numpy(),
+        "groups": places.numpy(),
+    }
+    assert {each.name for each in graph.get_inputs()} == set(given)
+    (repaired,) = graph.run(["repaired"], given)
+    assert repaired == pytest.approx(repaired_scores(calibrator, found), abs=1e-4)

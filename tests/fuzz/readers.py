@@ -19,6 +19,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
+from calibrant.boxes import match_pairs, read_detections, read_ground_truth
 from calibrant.data import Predictions, load_predictions, save_predictions
 from calibrant.data.columns import read_words
 from calibrant.data.files import FORMATS
@@ -336,6 +337,42 @@ def _read_run_rows(path: Path) -> Any:
     return load_rows(path.parent)
 
 
+def _boxes(name: str, content: str) -> Callable[[Path], Path]:
+    """Write one of the files of a detector: results, ground truth, or the boxes of an image."""
+
+    def make(folder: Path) -> Path:
+        truth = {
+            "images": [{"id": 1, "width": 60, "height": 40}],
+            "categories": [{"id": 1, "name": "car"}],
+            "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [5, 5, 20, 20], "area": 400}],
+        }
+        found = [{"image_id": 1, "category_id": 1, "bbox": [6, 5, 20, 20], "score": 0.9}]
+        (folder / "truth.json").write_text(json.dumps(truth))
+        (folder / "found.json").write_text(json.dumps(found))
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        if content:
+            path.write_text(content)
+        return path
+
+    return make
+
+
+def _read_boxes(path: Path) -> Any:
+    if path.suffix != ".json":
+        truth = read_ground_truth(path.parent, class_names=["car"])
+        return truth.images, truth.boxes.tolist(), truth.label.tolist()
+    truth = read_ground_truth(path.parent / "truth.json")
+    pairs = match_pairs(read_detections(path.parent / "found.json", truth))
+    return pairs.score.tolist(), pairs.correct.tolist(), pairs.missed
+
+
+_VOC = (
+    "<annotation><size><width>60</width><height>40</height></size><object><name>car</name><bndbox>"
+    "<xmin>5</xmin><ymin>5</ymin><xmax>25</xmax><ymax>25</ymax></bndbox></object></annotation>"
+)
+
+
 def _stream(path: Path) -> Any:
     return [batch.predictions for batch in open_stream(path).batches(7)]
 
@@ -364,6 +401,10 @@ DOCUMENTS = (
     Document(
         "state of a monitor of groups", _state_of_groups, _read_state_of_groups, True, _redigested, share=0.5
     ),
+    Document("results of a detector, JSON", _boxes("found.json", ""), _read_boxes, text=json.dumps),
+    Document("ground truth of a detector, JSON", _boxes("truth.json", ""), _read_boxes, text=json.dumps),
+    Document("boxes of YOLO", _boxes("labels/a.txt", "0 0.3 0.4 0.2 0.3\n"), _read_boxes),
+    Document("boxes of Pascal VOC", _boxes("labels/a.xml", _VOC), _read_boxes),
     Document("results.json of calibrate", _results, _read_results, text=json.dumps, share=0.05),
     Document("rows of a benchmark", _bench_rows, lambda path: flat(finished_rows(path.parent))),
     Document("experiment of a benchmark, TOML", _experiment, lambda path: saved_experiment(path.parent)),
