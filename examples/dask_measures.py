@@ -5,10 +5,10 @@ Each partition becomes an accumulator, which is small whatever the number of row
 
 from functools import reduce
 
-import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+from dask import compute, delayed  # type: ignore[attr-defined]  # it names no exports
 
 from calibrant import load_predictions
 from calibrant.streams import StreamMeasures
@@ -34,8 +34,8 @@ def main() -> None:
     stated = rng.uniform(0.5, 1, 10_000)
     rows = pd.DataFrame({"stated": stated, "is_right": rng.random(10_000) < stated - 0.1})
     frame = dd.from_pandas(rows, npartitions=4)
-    parts = [dask.delayed(measured)(part) for part in frame.to_delayed()]
-    done = dask.compute(*parts, scheduler="processes", num_workers=2)
+    parts = [delayed(measured)(part) for part in frame.to_delayed()]
+    done = compute(*parts, scheduler="processes", num_workers=2)
     print(reduce(merged, done, StreamMeasures()).compute().to_table().to_markdown())
 
 

@@ -212,7 +212,9 @@ def read_label_file(path: str | os.PathLike[str], columns: Columns, *, pairs: bo
         known = np.flatnonzero(np.array([bool(text) for text in texts], dtype=bool))
         ids = joined([read[each] for each in columns.ids])[known]
         numbers = numbered(ids, ", ".join(columns.ids), n=len(ids)).numpy()
-    return _each_once(path.name, numbers, [as_name(each) for each in ids], [texts[row] for row in known])
+    return _each_once(
+        Path(path).name, numbers, [as_name(each) for each in ids], [texts[row] for row in known]
+    )
 
 
 def _each_once(name: str, numbers: Integers, ids: Sequence[str], texts: Sequence[str]) -> LabelFile:

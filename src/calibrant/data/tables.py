@@ -54,7 +54,8 @@ class Parquet:
 
     def opened(self) -> AbstractContextManager[Any]:
         """Open the file."""
-        return open_parquet(self.path)
+        opened: AbstractContextManager[Any] = open_parquet(self.path)
+        return opened
 
     def names(self) -> list[str]:
         """Return the names of all columns, and of fields within structures."""

@@ -1,7 +1,7 @@
 """What functions of predictions take: predictions, the path of a file, or probabilities with labels."""
 
 import os
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard, cast
 
 from calibrant.data.columns import FrameLike, Source
 from calibrant.data.predictions import Predictions
@@ -53,7 +53,7 @@ def given_predictions(
             f"{name}: expected Predictions, a frame or the path of a file, got {type(given).__name__}; pass "
             "Predictions(probs=..., labels=...), or logits=... for logits"
         )
-    return Predictions(probs=given, labels=labels)
+    return Predictions(probs=cast("ArrayLike", given), labels=labels)
 
 
 def _refuse_labels(labels: ArrayLike | None, name: str) -> None:
