@@ -85,7 +85,11 @@ def main() -> None:
         times = import_times(places["core"])
         write_answers(work, places["`tables`"])
         ends = {
-            title: {feature: run(words, places[title], work) for feature, (_, words) in FEATURES.items()}
+            title: {
+                feature: run(words, places[title], work)
+                for feature, (extra, words) in FEATURES.items()
+                if extra or title == "core"
+            }
             for title in sets
             if title == "core" or title.startswith("`")
         }
@@ -99,25 +103,35 @@ def download(work: Path) -> Path:
     pip = [sys.executable, "-m", "pip"]
     quiet = ["--quiet", "--disable-pip-version-check"]
     check([*pip, "wheel", *quiet, "--no-deps", "--wheel-dir", wheels, ROOT])
-    constraints = ["-c", ROOT / "constraints.txt"]
+    # Folders that pip looks into as well, such as one with the CPU build of PyTorch.
+    links = [
+        word for place in os.environ.get("PIP_FIND_LINKS", "").split() for word in ("--find-links", place)
+    ]
     lock = ROOT / "locks" / "python-{}.{}.txt".format(*sys.version_info)
-    constraints += ["-c", lock] if lock.is_file() else []
-    check(
-        [*pip, "download", *quiet, "--dest", wheels, "--find-links", wheels, *constraints, "calibrant[all]"]
-    )
+    constraints = [ROOT / "constraints.txt", *([lock] if lock.is_file() else [])]
+    wanted, pins = work / "wanted.txt", work / "pins.txt"
+    wanted.write_text("calibrant[all]\n", encoding="utf-8")
+    limits = [word for file in constraints for word in ("--constraint", file)]
+    compile_pins = [uv(), "pip", "compile", "--quiet", "--python", sys.executable, "--output-file", pins]
+    check([*compile_pins, "--find-links", wheels, *links, *limits, wanted])
+    check([*pip, "download", *quiet, "--no-deps", "--dest", wheels, "--find-links", wheels, "-r", pins])
     return wheels
 
 
 def install(wanted: Sequence[str], wheels: Path, place: Path) -> Path:
     """Install packages from a folder of wheels into a clean environment."""
-    uv = shutil.which("uv")
-    if uv is None:
-        sys.exit("uv: expected it on the path, got none; install it with: pip install uv")
-    check([uv, "venv", "--quiet", "--python", sys.executable, place])
+    check([uv(), "venv", "--quiet", "--python", sys.executable, place])
     # Files are shared between environments where the disk can do that; each is counted in full.
     offline = ["--no-index", "--find-links", wheels, "--no-config"]
-    check([uv, "pip", "install", "--quiet", "--python", place / "bin" / "python", *offline, *wanted])
+    check([uv(), "pip", "install", "--quiet", "--python", place / "bin" / "python", *offline, *wanted])
     return place
+
+
+def uv() -> str:
+    """Return the path of uv."""
+    if (found := shutil.which("uv")) is None:
+        sys.exit("uv: expected it on the path, got none; install it with: pip install uv")
+    return found
 
 
 def weigh(wheels: Path, place: Path) -> Weight:
@@ -213,6 +227,7 @@ def page(
     works = [
         (title, ", ".join(feature for feature, end in found.items() if not end or end.startswith("works;")))
         for title, found in ends.items()
+        if title != "core"
     ]
     system = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     return f"""# What an installation weighs
@@ -232,7 +247,7 @@ fastest runs {min(ours) / min(torch):.2f}.
 ## What the core does, and the sentence for what it lacks
 
 {prose_table(["feature", "extra", "in the core alone"], features)}
-## What works with each extra
+## What works with each extra, beside what the core does
 
 {prose_table(["installation", "works"], works)}"""
 

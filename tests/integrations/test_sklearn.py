@@ -405,3 +405,17 @@ def test_columns_of_samples_in_another_order_are_refused_as_by_the_classifier():
     fitted = CalibratedClassifier(method="temperature", cv=2).fit(frame, y)
     with pytest.raises(ValueError, match="feature names"):
         fitted.predict_proba(frame[list("dcba")])
+
+
+def test_a_pipeline_is_the_same_after_joblib(tmp_path):
+    import joblib
+
+    samples, y = load_digits(return_X_y=True)
+    pipeline = make_pipeline(
+        FunctionTransformer(), CalibratedClassifier(GaussianNB(), method="temperature", cv=2)
+    )
+    joblib.dump(pipeline.fit(samples[:300], y[:300]), tmp_path / "pipeline.joblib")
+    again = joblib.load(tmp_path / "pipeline.joblib")
+    np.testing.assert_array_equal(
+        again.predict_proba(samples[300:350]), pipeline.predict_proba(samples[300:350])
+    )

@@ -125,7 +125,7 @@ def evaluate(
     seed: int = 0,
     chance: bool = False,
     progress: Progress | None = None,
-    **named: Any,  # noqa: ANN401  # fields of Columns
+    **columns: Any,  # noqa: ANN401  # fields of Columns
 ) -> Evaluation:
     """Compute measures of labelled predictions.
 
@@ -145,8 +145,8 @@ def evaluate(
             error, with the p-value of :func:`~calibrant.inference.calibration_test`.
         progress: Called with the title of the current measure, the number done, and the total; during its
             resamples also with their number.
-        **named: Which columns of a file or a frame hold what, as :class:`~calibrant.data.Columns` takes them,
-            such as ``confidence="stated"``.
+        **columns: Which columns of a file or a frame hold what, as :class:`~calibrant.data.Columns` takes
+            them, such as ``confidence="stated"``.
 
     Example:
         >>> from calibrant import Predictions
@@ -156,7 +156,7 @@ def evaluate(
         >>> round(evaluate([[0.9, 0.1], [0.6, 0.4]], [0, 1], n_bins=10).metrics["ece"], 3)
         0.35
     """
-    given_rows = given_predictions(predictions, labels, **named)
+    given_rows = given_predictions(predictions, labels, **columns)
     predictions = given_rows.ranked() if isinstance(given_rows, ScorePredictions) else given_rows
     predictions = predictions.split()
     n_bins = check_bins(n_bins)

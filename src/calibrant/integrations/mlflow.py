@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,8 @@ from calibrant.posthoc.confidence import ConfidenceCalibrator
 from calibrant.posthoc.files import load_calibrator
 from calibrant.posthoc.model import evaluating
 
-with optional("mlflow"):
+with optional("mlflow"), catch_warnings():
+    simplefilter("ignore", UserWarning)  # of MLflow about hints of its own
     import mlflow.pyfunc
     from mlflow.models import infer_signature
 
