@@ -34,9 +34,9 @@ def main() -> None:
     rng = np.random.default_rng(0)
     stated = rng.uniform(0.5, 1, 10_000)
     rows = pd.DataFrame({"stated": stated, "is_right": rng.random(10_000) < stated - 0.1})
-    frame = dd.from_pandas(rows, npartitions=4)  # type: ignore[no-untyped-call]
+    frame = dd.from_pandas(rows, npartitions=4)
     parts = [delayed(measured)(part) for part in frame.to_delayed()]
-    done = compute(*parts, scheduler="processes", num_workers=2)  # type: ignore[no-untyped-call]
+    done = compute(*parts, scheduler="processes", num_workers=2)
     print(reduce(merged, done, StreamMeasures()).compute().to_table().to_markdown())
 
 
