@@ -161,7 +161,8 @@ def _speed(files: tuple[Path, Path], n: int, *, repeats: int) -> None:
     torch.set_num_threads(before)
     print(
         "\nAll measures are those of all pixels, of each class and distance, and of each image. The aim is "
-        f"at most twice the time of reading and one softmax. One thread takes {ratios[0]:.1f} times that of the "
+        f"at most twice the time of reading and one softmax. One thread takes {ratios[0]:.1f} times that of "
+        "the "
         f"processor, so there the aim is {'met' if ratios[0] <= 2 else 'missed'}. With several threads "
         "PyTorch's softmax itself waits for other programs, so that row says little on a busy machine.\n"
     )
@@ -195,9 +196,10 @@ def _methods(quick: bool) -> None:
     print(
         f"## Methods\n\nA small network, trained on {n[0]} pictures of squares and discs, which are too few "
         f"(`benchmarks/shapes.py`). Methods are fitted on 500 pixels of each of {n[1]} others and measured "
-        f"on {n[2]} further ones, with 95 % intervals by image. The gap at the border is that of pixels "
-        "beside another class. The last column is the largest difference between a probability of PyTorch and "
-        "one of ONNX Runtime, on four pictures.\n"
+        f"on {n[2]} further ones, with 95 % intervals by image. The gap at the border is that of "
+        "pixels "
+        "beside another class. The last column is the largest difference between a probability of PyTorch "
+        "and one of ONNX Runtime, on four pictures.\n"
     )
     between = "95 % interval"
     print_head("method", "NLL", between, "ECE %", between, "gap at the border, points", "accuracy %", "ONNX")
