@@ -147,7 +147,12 @@ def test_two_workers_of_ray_learn_what_one_process_learns_and_leave_nothing_behi
 
 
 def test_every_example_is_tested():
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*SMALL, "collect_answers", "ray_train", "serve"}
+    elsewhere = {"dask_measures": "streams/test_dask.py", "huggingface/ece/ece": "integrations/test_hub.py"}
+    for name, test in elsewhere.items():
+        assert (EXAMPLES / f"{name}.py").is_file()
+        assert name.partition("/")[0] in (EXAMPLES.parent / "tests" / test).read_text(encoding="utf-8")
+    here = {*SMALL, "collect_answers", "ray_train", "serve"}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*here, *(set(elsewhere) & {"dask_measures"})}
 
 
 class _Model(BaseHTTPRequestHandler):

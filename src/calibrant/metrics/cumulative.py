@@ -92,7 +92,7 @@ def averaged_two_bin_error(
 
     Example:
         >>> round(averaged_two_bin_error(confidence=[0.9, 0.8, 0.6], correct=[True, False, True]), 6)
-        0.013556
+        0.023333
 
     References:
         Hartline, Hu and Wu, "A Perfectly Truthful Calibration Measure", COLT 2026.
