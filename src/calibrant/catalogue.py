@@ -63,6 +63,11 @@ class LateCatalogue(Catalogue[E]):
         import_module(self._home)
         return super().__getitem__(name)
 
+    def __setitem__(self, name: str, entry: E) -> None:
+        # An entry of somebody else comes after those of the home, and may take the place of one.
+        import_module(self._home)
+        super().__setitem__(name, entry)
+
     def __contains__(self, name: object) -> bool:
         import_module(self._home)
         return super().__contains__(name)

@@ -1,5 +1,8 @@
 """Methods by name, with options."""
 
+import subprocess
+import sys
+
 import pytest
 
 from calibrant.errors import InputError
@@ -151,3 +154,13 @@ def test_a_fitted_calibrator_shows_its_numbers_if_they_are_few_else_how_many_the
     assert repr(METHODS["isotonic"].fit(logits, labels)).startswith(
         "IsotonicCalibration(mode='one_vs_rest', "
     )
+
+
+def test_a_method_that_is_added_before_the_table_is_read_comes_last_and_stays():
+    code = (
+        "from calibrant.posthoc.names import METHODS\n"
+        "METHODS['mine'] = METHODS['temperature'] = 'another'\n"
+        "print(list(METHODS)[-1], METHODS['temperature'])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["mine", "another"]
