@@ -7,7 +7,6 @@ import pytest
 
 from calibrant.boxes import (
     Detections,
-    GroundTruth,
     average_precision,
     box_predictions,
     match_pairs,
@@ -21,33 +20,7 @@ from calibrant.evaluation import compare
 from calibrant.integrations.onnx import export_onnx
 from calibrant.posthoc import ByGroup, ConfidenceCalibrator
 from calibrant.posthoc.calibrator import group_places
-
-CLASSES = ["cat", "dog", "hen"]
-
-
-def detector(seed, *, images=150, overconfident=2.0):
-    """Boxes whose precision is a power of the score, more so for dogs; many scores tie."""
-    rng = np.random.default_rng(seed)
-    corners, scores, labels, image, right = [], [], [], [], []
-    for i in range(images):
-        for place in range(6):
-            c = int(rng.integers(3))
-            score = round(float(rng.beta(3, 1.5)), 2)
-            corners.append([70 * (place % 3), 100 * (place // 3), 60, 20 if c == 2 else 90])
-            scores.append(score)
-            labels.append(c)
-            image.append(i)
-            right.append(rng.random() < score ** (overconfident if c != 1 else 1.5 * overconfident))
-    boxes, hits = np.array(corners, dtype=float), np.array(right)
-    truth = GroundTruth.of(
-        images=range(images),
-        sizes=(220, 200),
-        class_names=CLASSES,
-        boxes=boxes[hits],
-        image=np.array(image)[hits].tolist(),
-        label=np.array(labels)[hits].tolist(),
-    )
-    return Detections.of(truth, boxes=boxes, score=scores, image=image, label=labels)
+from tests.boxes.random_boxes import CLASSES, detector
 
 
 @pytest.fixture(scope="module")

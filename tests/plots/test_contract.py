@@ -16,20 +16,29 @@ from matplotlib.figure import Figure
 
 import calibrant.plots
 from calibrant import InputError, Predictions, compare
+from calibrant.boxes import match_pairs
 from calibrant.decisions import cascade_for_risk, check_requirements
 from calibrant.pixels import PixelImage
 from calibrant.plots import Display
 from calibrant.plots.kinds import KINDS
 from calibrant.plots.model_honesty import ModelHonesty
+from tests.boxes.random_boxes import detector
 from tests.conftest import at_length, draw
 from tests.contracts import Contract
 from tests.plots.conftest import dynamics_rows
 
 pytestmark = pytest.mark.slow
 
+
+def detector_pairs():
+    return match_pairs(detector(0, images=20))
+
+
 DISPLAYS = {
     "AdaFocalGammasDisplay": lambda cls, _: cls.from_history([{"gammas": [1.0, -1.0]}] * 3),
     "BinErrorsDisplay": lambda cls, _: cls.from_rows(dynamics_rows(3, 4, gammas=True)),
+    "BoxMapDisplay": lambda cls, _: cls.from_pairs(detector_pairs()),
+    "BoxThresholdsDisplay": lambda cls, _: cls.from_pairs(detector_pairs()),
     "CascadeDisplay": lambda cls, p: cls(cascade_for_risk({"a": p}, [1], 0.5, person=9)).plot(),
     "ClassReliabilityDisplay": lambda cls, p: cls.from_predictions(p),
     "ConfidenceHistogramDisplay": lambda cls, p: cls.from_predictions(p),

@@ -11,6 +11,7 @@ from calibrant.plots.decided import (
     GuaranteedRiskDisplay,
     SetSizesDisplay,
 )
+from calibrant.plots.detectors import BoxMapDisplay, BoxThresholdsDisplay
 from calibrant.plots.display import Display
 from calibrant.plots.gap_map import GapMapDisplay
 from calibrant.plots.loss_shape import LossShapeDisplay
@@ -32,6 +33,8 @@ from calibrant.plots.training_dynamics import AdaFocalGammasDisplay, TrainingDyn
 __all__ = [
     "AdaFocalGammasDisplay",
     "BinErrorsDisplay",
+    "BoxMapDisplay",
+    "BoxThresholdsDisplay",
     "CascadeDisplay",
     "ClassReliabilityDisplay",
     "ConfidenceHistogramDisplay",

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibrant.boxes.evaluation import evaluate_boxes
-from calibrant.boxes.pairs import BoxPairs, shares_of_image
+from calibrant.boxes.pairs import BoxPairs
+from calibrant.boxes.pictured import by_threshold, gaps_by_place
 from calibrant.errors import FormatError, InputError
 from calibrant.inputs import Floats
 from calibrant.report.page import (
@@ -29,8 +30,8 @@ from calibrant.report.page import (
 if TYPE_CHECKING:
     from PIL import Image
 
-# Cells of the map in each direction, thresholds of the curves, bins of small diagrams, boxes that are drawn.
-_CELLS, _STEPS, _BINS, _WORST = 6, 50, 5, 20
+# Bins of small diagrams, boxes that are drawn.
+_BINS, _WORST = 5, 20
 # Groups with a diagram; the width of a drawn part of a picture, in pixels.
 _MOST_GROUPS, _WIDTH = 12, 240
 
@@ -88,30 +89,18 @@ def _known(value: float) -> float | None:
 
 def _map(pairs: BoxPairs) -> BoxMap:
     """Return mean score minus precision in cells of the image, by the centre of the box."""
-    shares = shares_of_image(pairs.detections)[pairs.rows, :2]
-    across, down = np.clip(shares * _CELLS, 0, _CELLS - 1).astype(int).T
-    code, error = down * _CELLS + across, pairs.score - pairs.correct
-    n = np.bincount(code, minlength=_CELLS**2)
-    sums = np.bincount(code, weights=error, minlength=_CELLS**2)
+    found = gaps_by_place(pairs)
     cells = [
-        BoxCell(int(place % _CELLS), int(place // _CELLS), int(n[place]), float(sums[place] / n[place]))
-        for place in np.flatnonzero(n)
+        BoxCell(int(across), int(down), int(found.n[down, across]), float(found.gap[down, across]))
+        for down, across in np.argwhere(found.n)
     ]
-    return BoxMap(_CELLS, tuple(cells))
+    return BoxMap(len(found.n), tuple(cells))
 
 
 def _curve(pairs: BoxPairs) -> BoxCurve:
     """Return precision and the share of objects that are found at some thresholds of the score."""
-    thresholds = np.linspace(0, 1, _STEPS + 1)[:-1]
-    kept = pairs.score >= thresholds[:, None]
-    boxes, right = kept.sum(axis=1), (kept & pairs.correct).sum(axis=1)
-    n_objects = max(sum(pairs.objects.values()), 1)
-    some = boxes > 0
-    return BoxCurve(
-        tuple(thresholds[some].tolist()),
-        tuple((right[some] / boxes[some]).tolist()),
-        tuple((right[some] / n_objects).tolist()),
-    )
+    found = by_threshold(pairs)
+    return BoxCurve(*(tuple(each.tolist()) for each in (found.threshold, found.precision, found.found)))
 
 
 def _groups(before: BoxPairs, after: BoxPairs | None) -> tuple[BoxGroup, ...]:
