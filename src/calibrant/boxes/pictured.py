@@ -1,4 +1,4 @@
-"""What pictures of a detector show: the gap in each part of the image, and what a threshold of scores does."""
+"""What pictures of a detector show: the gap in each part of the image, and what thresholds keep."""
 
 from dataclasses import dataclass
 

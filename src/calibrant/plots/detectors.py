@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, Unpack
 
+import numpy as np
+
 from calibrant.boxes.pairs import BoxPairs
 from calibrant.boxes.pictured import ByThreshold, GapsByPlace, by_threshold, gaps_by_place
 from calibrant.inputs import check_count
@@ -42,16 +44,12 @@ class BoxMapDisplay(Display):
     def draw(self, ax: "Axes") -> None:
         """Draw the parts, their gaps in percent, and what the colours mean."""
         gap = 100 * self.gaps.gap
-        drawn = ax.imshow(
-            gap, cmap="RdBu_r", vmin=-50, vmax=50, aspect="auto", alpha=(self.gaps.n >= _FEW) * 0.8 + 0.2
-        )
-        for (down, across), n in zip(
-            ((i, j) for i in range(len(gap)) for j in range(len(gap))), self.gaps.n.ravel(), strict=True
-        ):
+        pale = (self.gaps.n >= _FEW) * 0.8 + 0.2
+        ax.imshow(gap, cmap="RdBu_r", vmin=-50, vmax=50, aspect="auto", alpha=pale)
+        for (down, across), n in np.ndenumerate(self.gaps.n):
             if n:
                 ax.text(across, down, f"{gap[down, across]:+.0f}", ha="center", va="center", fontsize=7)
-        bar = layout.figure_of(ax).colorbar(drawn, ax=ax, fraction=0.05, pad=0.03)
-        bar.set_label(f"score minus precision (%)\npale: fewer than {_FEW} boxes")
+        ax.set_xlabel(f"score minus precision (%); pale: fewer than {_FEW} boxes")
         ax.set_xticks([])
         ax.set_yticks([])
 

@@ -1,13 +1,14 @@
 """The map of the gap: where in an image a segmentation is overconfident, and where it is underconfident."""
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, Unpack
 
+import numpy as np
 from torch import Tensor
 
 from calibrant.pixels.gap_map import gap_map
 from calibrant.pixels.images import PixelImage
-from calibrant.plots import layout
 from calibrant.plots.display import Display, Place
 
 if TYPE_CHECKING:
@@ -42,10 +43,10 @@ class GapMapDisplay(Display):
 
     def draw(self, ax: "Axes") -> None:
         """Draw the image of gaps, and what its colours mean."""
-        drawn = ax.imshow(
-            self.gaps.numpy(), cmap="RdBu_r", vmin=-100, vmax=100, interpolation="nearest", aspect="auto"
-        )
-        bar = layout.figure_of(ax).colorbar(drawn, ax=ax, fraction=0.05, pad=0.03)
-        bar.set_label("confidence minus accuracy (%)")
+        gaps = self.gaps.numpy()
+        known = np.abs(gaps[np.isfinite(gaps)])
+        most = 10 * math.ceil(max(float(known.max(initial=0.0)), 1.0) / 10)
+        ax.imshow(gaps, cmap="RdBu_r", vmin=-most, vmax=most, interpolation="nearest", aspect="auto")
+        ax.set_xlabel(f"confidence minus accuracy:\nred to +{most} %, blue to \N{MINUS SIGN}{most} %")
         ax.set_xticks([])
         ax.set_yticks([])
