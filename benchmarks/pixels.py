@@ -144,8 +144,7 @@ def _speed(files: tuple[Path, Path], n: int, *, repeats: int) -> None:
     """Compare with reading the images and one softmax."""
     print(
         f"## Time\n\n{n:,} images of 256 x 256 pixels and 8 classes in memory-mapped files, which the system "
-        f"holds in memory; the better of {repeats} runs. Other programs used the machine too, whose load was "
-        f"{os.getloadavg()[0]:.1f}: the time of the processor says more than that of the clock.\n"
+        f"holds in memory; the best of {repeats} runs, on a machine with a load of {os.getloadavg()[0]:.1f}.\n"
     )
     one, every = "reading and one softmax", "all measures"
     print_head("threads", f"{one}, s", f"{every}, s", "ratio", f"{one}, processor s", f"{every}", "ratio")
@@ -163,8 +162,8 @@ def _speed(files: tuple[Path, Path], n: int, *, repeats: int) -> None:
         "\nAll measures are those of all pixels, of each class and distance, and of each image. The aim is "
         f"at most twice the time of reading and one softmax. One thread takes {ratios[0]:.1f} times that of "
         "the "
-        f"processor, so there the aim is {'met' if ratios[0] <= 2 else 'missed'}. With several threads "
-        "PyTorch's softmax itself waits for other programs, so that row says little on a busy machine.\n"
+        f"processor, so there the aim is {'met' if ratios[0] <= 2 else 'missed'}. Several threads "
+        "gain nothing: images are summed side by side, but in many short steps that wait for Python's lock.\n"
     )
 
 
