@@ -144,7 +144,7 @@ def _speed(files: tuple[Path, Path], n: int, *, repeats: int) -> None:
     """Compare with reading the images and one softmax."""
     print(
         f"## Time\n\n{n:,} images of 256 x 256 pixels and 8 classes in memory-mapped files, which the system "
-        f"holds in memory; the best of {repeats} runs, on a machine with a load of {os.getloadavg()[0]:.1f}.\n"
+        f"holds in memory; the best of {repeats} runs, at a load of {os.getloadavg()[0]:.1f}.\n"
     )
     one, every = "reading and one softmax", "all measures"
     print_head("threads", f"{one}, s", f"{every}, s", "ratio", f"{one}, processor s", f"{every}", "ratio")
