@@ -62,6 +62,13 @@ def names_a_commit(words):
     assert re.fullmatch("[0-9a-f]{7,}|COMMIT", words[-1])
 
 
+def is_of_the_container(words):
+    """Check that there is a container file, and a command that is run in it."""
+    assert (ROOT / "Dockerfile").is_file()
+    if words[1] == "run":
+        has_options_that_exist(words[words.index("calibrant") :])
+
+
 def is_a_part_of_lint(words):
     """Check that ``make lint`` runs the program."""
     assert re.search(rf"^\t\$\(BIN\)/{words[0]}$", MAKEFILE, re.MULTILINE)
@@ -123,6 +130,7 @@ class Instead:
 
 
 NOT_RUN = (
+    Instead(r"docker ", "needs Docker; tests/docs/test_packages.py reads the file", is_of_the_container),
     Instead(r"git worktree add ", "needs a history; what follows runs in small", names_a_commit),
     Instead(r"make ", "creates an environment, or runs these tests", names_a_target),
     Instead(r"pip ", "changes the environment and needs the network", installs_what_is_there),
