@@ -353,6 +353,7 @@ def test_a_calibrator_can_be_exported_as_a_graph(name):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0")
 @pytest.mark.parametrize("name", at_length(GRAPHS, CLASSES))
 def test_a_calibrator_can_be_compiled_as_one_graph(name):
     new = linear_model(16, 4, seed=6, dtype=np.float32)
