@@ -76,7 +76,9 @@ def test_local_temperature_finds_where_one_temperature_fails():
     local = PixelCalibration.fit(scores[:20], masks[:20], method="local_temperature")
     after = [_loss(each(scores[20:]), masks[20:]) for each in (single, local)]
     assert after[1] < after[0]
-    assert torch.equal(local(scores).argmax(dim=1), scores.argmax(dim=1))
+    first, second = torch.as_tensor(scores).topk(2, dim=1).values.unbind(dim=1)
+    clear = first - second > 1e-4  # where rounding cannot change the class
+    assert torch.equal(local(scores).argmax(dim=1)[clear], scores.argmax(dim=1)[clear])
 
 
 def test_local_temperature_is_never_less_likely_than_one_temperature_on_the_fitting_set():

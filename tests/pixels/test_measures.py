@@ -111,7 +111,9 @@ def test_an_image_in_which_all_is_ignored_is_counted_and_left_out():
     found = evaluate_pixels(_maps(scores, masks))
     assert (found.n_images, found.n_ignored) == (3, 1)
     assert "1 images are left out" in str(found)
-    with pytest.raises(InputError, match="expected one at least with pixels that count, got none, 4 images"):
+    with pytest.raises(
+        InputError, match="^score maps: expected an image with pixels that count, got none, 4 images .*; look"
+    ):
         evaluate_pixels(_maps(scores, np.full_like(masks, 255)))
 
 

@@ -112,7 +112,7 @@ def match_pairs(
     """
     truth = detections.truth
     if detections.n == 0:
-        raise InputError("detections: expected at least one box, got none")
+        raise InputError("detections: expected at least one box, got none; there is no score to measure")
     matching = match_boxes(detections, iou=[float(iou), _ANY], most=most)
     kept = np.flatnonzero(~matching.ignored[0])
     kept = kept[np.argsort(matching.rows[kept])]

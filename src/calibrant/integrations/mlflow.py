@@ -1,7 +1,6 @@
 """MLflow models: a network and its calibrator, or a calibrator alone, saved as data and without pickles."""
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -36,7 +35,6 @@ def save_mlflow(
     *,
     example: ArrayLike,
     network: nn.Module | None = None,
-    metadata: Mapping[str, str] | None = None,
 ) -> Path:
     """Save an MLflow model of flavour ``python_function``, from inputs to calibrated probabilities.
 
@@ -49,7 +47,6 @@ def save_mlflow(
         calibrator: A fitted calibrator of logits or of confidences.
         example: At least two inputs of the network; without a network, logits or confidences.
         network: A network that returns a tensor of logits.
-        metadata: Notes that MLflow keeps with the model.
 
     Returns:
         The folder: ``mlflow.pyfunc.load_model(folder).predict(inputs)`` gives probabilities.
@@ -79,7 +76,6 @@ def save_mlflow(
             pip_requirements=[f"calibrant=={__version__}", f"torch=={torch.__version__.partition('+')[0]}"],
             signature=infer_signature(given, _Probabilities(data).predict(given)),
             input_example=given[:2],
-            metadata=dict(metadata or {}),
         )
         Path(scratch, "model").rename(folder)
     return folder

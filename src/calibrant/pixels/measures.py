@@ -219,7 +219,9 @@ class PixelMeasures:
             ignored = (
                 f", {self._n_ignored:,} images in which every pixel is ignored" if self._n_ignored else ""
             )
-            raise InputError(f"images: expected one at least with pixels that count, got none{ignored}")
+            raise InputError(
+                f"score maps: expected an image with pixels that count, got none{ignored}; look at the labels"
+            )
         cells, labels = self.sums["cells"], self.sums["labels"]
         bins = _bins(_with_hits(cells.sum(axis=(1, 2))))
         metrics = _metrics(cells.sum(axis=(1, 2)))
