@@ -38,14 +38,20 @@ _TRUTH = {"true": True, "false": False}
 class PlainCsv(TextTable):
     """One column per class, named by its number or its class; numbers become float64, metadata is lost."""
 
-    def read(
-        self, columns: Columns, kept: npt.NDArray[np.bool_] | None = None
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Return the columns with our keys, and all names; headers other than numbers name the classes."""
+    def found(self, columns: Columns) -> tuple[dict[str, str], dict[str, list[str]], list[str]]:
+        """Return the columns of the file by our names, those of each array, and those beside them."""
         ours = under_our_names(self.header, columns)
         spread, beside = find_columns(list(ours)), beside_columns(list(ours))
         own = [*(column for each in spread.values() for column in each), *beside]
         check_once((ours[column] for column in own), self.header)
+        return ours, spread, beside
+
+    def read(
+        self, columns: Columns, kept: npt.NDArray[np.bool_] | None = None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Return the columns with our keys, and all names; headers other than numbers name the classes."""
+        ours, spread, beside = self.found(columns)
+        own = [*(column for each in spread.values() for column in each), *beside]
         texts = self._columns([ours[column] for column in own])
         if kept is not None:
             chosen = np.flatnonzero(kept).tolist()

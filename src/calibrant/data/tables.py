@@ -112,10 +112,8 @@ class Csv(PlainCsv):
         self, columns: Columns, kept: npt.NDArray[np.bool_] | None = None
     ) -> tuple[dict[str, Any], list[str]]:
         """Return the columns with our keys, and all names; headers other than numbers name the classes."""
-        ours = under_our_names(self.header, columns)
-        spread, beside = find_columns(list(ours)), beside_columns(list(ours))
+        ours, spread, beside = self.found(columns)
         own = [*(column for each in spread.values() for column in each), *beside]
-        check_once((ours[column] for column in own), self.header)
         # The first block alone may suggest the wrong type, such as integers for scores that start out whole.
         others = ("labels", "correct", "units")
         numbers = {c for key, each in spread.items() if key not in others for c in each}
