@@ -19,8 +19,12 @@ from calibrant.show.terminal import Console
 if TYPE_CHECKING:
     from calibrant.data.columns import Columns
     from calibrant.data.rewriting import Written
+    from calibrant.decisions.frequencies import FrequencyShift
     from calibrant.posthoc.calibrator import Calibrator
     from calibrant.streams.rewriting import Engine
+
+# The panel of options for data that differ from the fitting data.
+NEW_DATA = "New data"
 
 
 @partial(with_columns, without=("unit", "iou"), boxes_by=())
@@ -78,7 +82,7 @@ def apply(
             "--prior",
             help="Class frequencies of the new data: balanced, or a CSV file of classes and frequencies.",
             metavar="FILE|balanced",
-            rich_help_panel="Class frequencies",
+            rich_help_panel=NEW_DATA,
         ),
     ] = None,
     undo_resampling: Annotated[
@@ -89,25 +93,27 @@ def apply(
             "those of the fitting set, or of --prior. Only if the calibrator treats all classes "
             "alike.",
             metavar="FILE|balanced",
-            rich_help_panel="Class frequencies",
+            rich_help_panel=NEW_DATA,
         ),
     ] = None,
     adapt: Annotated[
         str | None,
         typer.Option(
             "--adapt",
-            help="Predictions without labels, to estimate the new class frequencies; needs --labelled.",
-            metavar="FILE",
-            rich_help_panel="Class frequencies",
+            help="Adapt the calibrator to SOURCE without labels: to a shift, such as noise or another camera, or "
+            "to class frequencies that are estimated.",
+            metavar="shift|frequencies",
+            rich_help_panel=NEW_DATA,
         ),
     ] = None,
     labelled: Annotated[
         str | None,
         typer.Option(
             "--labelled",
-            help="Predictions with labels and the old class frequencies, such as the fitting data.",
+            help="Labelled predictions of the same model from before, such as the fitting data; by default with "
+            "--adapt those that the folder of calibrate names.",
             metavar="FILE",
-            rich_help_panel="Class frequencies",
+            rich_help_panel=NEW_DATA,
         ),
     ] = None,
     old_prior: Annotated[
@@ -116,7 +122,7 @@ def apply(
             "--old-prior",
             help="Class frequencies of the fitting set, if the calibrator does not know them.",
             metavar="FILE|balanced",
-            rich_help_panel="Class frequencies",
+            rich_help_panel=NEW_DATA,
         ),
     ] = None,
     *,
@@ -134,8 +140,9 @@ def apply(
     as stated_confidence. If the calibrator has a map for each group, --by names the column of
     the group; groups that were not in the fitting data get the common map.
 
-    If class frequencies differ from those of the fitting data, --prior corrects the probabilities for known
-    frequencies, and --adapt for estimated ones.
+    If the new data are harder than the fitting data, --adapt shift estimates the accuracy on SOURCE without
+    its labels and bends the calibrator until it promises that; features in both files help. If class
+    frequencies differ, --prior corrects for known ones, and --adapt frequencies for estimated ones.
 
     Example: calibrant apply calibrated/calibrator.safetensors new.npz --out calibrated.npz
 
@@ -145,7 +152,7 @@ def apply(
 
     Example: calibrant apply calibrated/calibrator.safetensors new.npz --prior new.csv --out corrected.npz
 
-    Example: calibrant apply calibrator.safetensors new.npz --adapt new.npz --labelled val.npz --out x.npz
+    Example: calibrant apply calibrator.safetensors new.npz --adapt shift --labelled val.npz --out x.npz
     """
     from calibrant.data.files import FORMATS
     from calibrant.data.rewriting import check_written
@@ -166,6 +173,8 @@ def apply(
     }
     frequencies = {name: value for name, value in named.items() if value is not None}
     on_ray = check_choice(engine, "--engine", ("local", "ray")) == "ray"
+    if adapt is not None:
+        check_choice(adapt, "--adapt", ("shift", "frequencies"))
     fitted = None if is_rule(calibrator) else load_bound_calibrator(calibrator)
     if frequencies:
         check_corrections(frequencies, fitted)
@@ -176,8 +185,11 @@ def apply(
         given = {"--write": write is not None, "--engine": on_ray}
         _apply_rule(calibrator, source, out, columns, [name for name, value in given.items() if value])
         return
-    check_targets([out], [value for value in frequencies.values() if value != "balanced"])
-    fitted = _corrected(fitted, columns, **frequencies) if frequencies else fitted
+    check_targets([out], [value for name, value in frequencies.items() if name != "adapt" and value != "balanced"])
+    if adapt is not None:
+        fitted = _adapted(fitted, calibrator, source, columns, to=adapt, labelled=labelled)
+    elif frequencies:
+        fitted = _corrected(fitted, columns, **frequencies)
     columns = replace(columns, several_labels=isinstance(fitted, LabelCalibrator))
     if columns.by is not None and fitted.group_names is None:
         raise InputError(
@@ -238,27 +250,47 @@ def _apply_to_boxes(
 
 
 def _corrected(
-    fitted: "Calibrator",
-    columns: "Columns",
-    *,
-    adapt: str | None = None,
-    labelled: str | None = None,
-    **texts: str,
+    fitted: "Calibrator", columns: "Columns", *, labelled: str | None = None, **texts: str
 ) -> "Calibrator":
-    """Return a calibrator for other class frequencies than those of its fitting set."""
-    from calibrant.decisions.frequencies import correct_frequencies, estimate_frequencies, given_frequencies
+    """Return a calibrator for other class frequencies, which are known, than those of its fitting set."""
+    from calibrant.decisions.frequencies import correct_frequencies, given_frequencies
 
-    if fitted.class_names is None and columns.classes is not None:
-        fitted.class_names = tuple(columns.classes)
+    _name_classes(fitted, columns)
     known = None if labelled is None else read(labelled, columns, judged=False)
-    if adapt is None or known is None:
-        known_ones = {name: given_frequencies(text) for name, text in texts.items()}
-        return correct_frequencies(fitted, labelled=known, **known_ones)
-    new = read(adapt, replace(columns, labels=None), need_labels=False, judged=False)
-    with progress_bar() as progress:
-        found = estimate_frequencies(known, new, calibrator=fitted, progress=progress)
+    known_ones = {name: given_frequencies(text) for name, text in texts.items()}
+    return correct_frequencies(fitted, labelled=known, **known_ones)
+
+
+def _adapted(
+    fitted: "Calibrator", path: Path, source: str, columns: "Columns", *, to: str, labelled: str | None
+) -> "Calibrator":
+    """Return a calibrator for the data that it will be applied to, whose labels are not known."""
+    from calibrant.decisions.frequencies import estimate_frequencies
+    from calibrant.decisions.shift import AdaptedCalibrator
+    from calibrant.evaluation.folder import fitted_on
+
+    before = fitted_on(path) if labelled is None else labelled
+    if before is None:
+        raise InputError(
+            "--labelled: expected labelled predictions of the same model beside --adapt, got none, and no folder "
+            "of calibrate that names them; give the file that the calibrator was fitted on"
+        )
+    _name_classes(fitted, columns)
+    known = read(before, columns, judged=False)
+    new = read(source, replace(columns, labels=None), need_labels=False, judged=False)
+    found: AdaptedCalibrator | FrequencyShift
+    if to == "shift":
+        found = AdaptedCalibrator.fit(fitted, known, new)
+    else:
+        with progress_bar() as progress:
+            found = estimate_frequencies(known, new, calibrator=fitted, progress=progress)
     Console().show(found.to_table())
     return found.calibrator
+
+
+def _name_classes(fitted: "Calibrator", columns: "Columns") -> None:
+    if fitted.class_names is None and columns.classes is not None:
+        fitted.class_names = tuple(columns.classes)
 
 
 def _apply_to_stream(

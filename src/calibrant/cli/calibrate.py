@@ -1,5 +1,6 @@
 """The command ``calibrant calibrate``."""
 
+import os
 import sys
 from collections.abc import Collection
 from contextlib import nullcontext
@@ -129,7 +130,7 @@ def calibrate(
     from calibrant.cli.printing import pages, print_calibration
     from calibrant.evaluation import compare, effect_of, make_choice
     from calibrant.evaluation.calibration import Calibration
-    from calibrant.evaluation.folder import CALIBRATOR, RESULTS
+    from calibrant.evaluation.folder import CALIBRATOR, FITTED_ON, RESULTS
     from calibrant.inference.memory import remembering
 
     decisive = checked_criterion(criterion)
@@ -188,7 +189,8 @@ def calibrate(
             page = _with_boxes(page, test or path, columns, choice) if columns.of_boxes else page
             rows = validation if held_out is None else held_out
             saved += [] if sampled else _write_repaired(test or path, columns, choice, rows, out)
-            save_results(out, choice.result.calibrator, found.to_dict(), page)
+            answer = found.to_dict() | {FITTED_ON: os.path.relpath(path, out)}
+            save_results(out, choice.result.calibrator, answer, page)
     if as_json:
         typer.echo(found.to_json())
         return

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from calibrant.data.predictions import Predictions
+from calibrant.data.predictions import ClassPredictions, Predictions
 from calibrant.decisions.frequencies import check_test_level, given_unlabelled
 from calibrant.decisions.rule import check_one_label
+from calibrant.decisions.shift import AdaptedCalibrator
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.choose import make_choice
@@ -117,6 +118,8 @@ class ExpectedQuality(Result):
         alpha: Level of these tests.
         trusted: Whether no change was detected. If there was one, the estimates may be far off.
         predictions: The calibrated predictions of the unlabelled samples; not in :meth:`to_dict`.
+        shifted: What to expect if a change was detected and samples are of the same kinds, only harder; None
+            without a change, and for pairs, without classes.
         n_labelled_units: Number of units that the labelled samples belong to; None if every sample is drawn
             by itself.
         n_unlabelled_units: The same of the unlabelled samples.
@@ -135,6 +138,7 @@ class ExpectedQuality(Result):
     alpha: float
     trusted: bool
     predictions: Predictions
+    shifted: AdaptedCalibrator | None = None
     n_labelled_units: int | None = None
     n_unlabelled_units: int | None = None
 
@@ -158,7 +162,11 @@ class ExpectedQuality(Result):
                 f"{change.grown})"
             )
         why = " and ".join(reasons)
-        return f"Warning: {why}, so the estimate cannot be trusted; label some of these samples"
+        harder = ""
+        if self.shifted is not None:
+            right = percent(self.shifted.accuracy, 1)
+            harder = f"; if samples are of the same kinds, only harder, about {right} are right"
+        return f"Warning: {why}, so the estimate cannot be trusted{harder}; label some of these samples"
 
     def to_table(self) -> Table:
         """Return the estimates with their intervals, beside what labelled samples show."""
@@ -168,6 +176,7 @@ class ExpectedQuality(Result):
 
         rows = [
             row("accuracy", self.accuracy, percent, percent(self.labelled_accuracy)),
+            *([] if self.shifted is None else [["accuracy, if harder", percent(self.shifted.accuracy), "", ""]]),
             row("Brier score", self.brier, number, number(self.labelled_brier)),
         ]
         for coverage in _SHOWN_COVERAGES:
@@ -248,12 +257,14 @@ def estimate_quality(
     before = given_predictions(labelled, name="labelled")
     after = _check_both(before, given_unlabelled(unlabelled))
     units = Units.of(before.units, before.n), Units.of(after.units, after.n)
-    known, new, method = _calibrated(before, after, calibrator, methods, fast, seed, progress)
+    known, new, method, fitted = _calibrated(before, after, calibrator, methods, fast, seed, progress)
     ours, theirs = _terms(known), _terms(new)
     assert ours.right is not None
     assert ours.brier is not None
     change = _change(before, after, units, rng)
     z = _normal_quantile(share)
+    trusted = change.p_value > limit
+    follows = not trusted and isinstance(before, ClassPredictions)
     return ExpectedQuality(
         n_labelled=before.n,
         n_unlabelled=after.n,
@@ -268,8 +279,9 @@ def estimate_quality(
         level=share,
         change=change,
         alpha=limit,
-        trusted=change.p_value > limit,
+        trusted=trusted,
         predictions=new,
+        shifted=AdaptedCalibrator.fit(fitted, before, after, seed=seed) if follows else None,
         n_labelled_units=None if units[0].are_rows else units[0].n,
         n_unlabelled_units=None if units[1].are_rows else units[1].n,
     )
@@ -309,15 +321,15 @@ def _calibrated(
     fast: bool,
     seed: int,
     progress: Progress | None,
-) -> tuple[Predictions, Predictions, str]:
-    """Return both sets calibrated, the labelled one out of fold, and the name of the method."""
+) -> tuple[Predictions, Predictions, str, Calibrator]:
+    """Return both sets calibrated, the labelled one out of fold, the name of the method, and the calibrator."""
     if calibrator is not None:
         known, new = (calibrated(calibrator, each) for each in (labelled, unlabelled))
-        return known, new, type(calibrator).__name__
+        return known, new, type(calibrator).__name__, calibrator
     found = make_choice(compare(labelled, methods=methods, fast=fast, seed=seed, progress=progress)).result
     if found.name == "uncalibrated":
-        return labelled, unlabelled, found.name
-    return found.held_out, calibrated(found.calibrator, unlabelled), found.name
+        return labelled, unlabelled, found.name, found.calibrator
+    return found.held_out, calibrated(found.calibrator, unlabelled), found.name, found.calibrator
 
 
 class _Terms(NamedTuple):

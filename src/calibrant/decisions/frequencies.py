@@ -230,7 +230,7 @@ def estimate_frequencies(
     p, q = bias(log_before), bias(log_after)
     _check_confusion(p, y, own, names, rng)
     old = p.mean(axis=0)
-    found = _likeliest(q / old, np.full(len(q), 1 / len(q)), old)
+    found = likeliest_frequencies(q / old, np.full(len(q), 1 / len(q)), old)
     drawn = _resampled(bias, log_before, y, log_after, (own, new), found, n_resamples, rng, progress)
     low, high = np.quantile(drawn, [(1 - share) / 2, (1 + share) / 2], axis=0)
     statistic, rank, p_value = _mean_test(p, q, (own, new), rng)
@@ -289,13 +289,7 @@ def check_corrections(given: Collection[str], calibrator: Calibrator | None) -> 
     if "adapt" in given and (known or "old_prior" in given):
         other = (known or ["old_prior"])[0]
         raise InputError(
-            f"adapt: expected alone with labelled=, got {other}= too; frequencies are either known or "
-            "estimated"
-        )
-    if "adapt" in given and "labelled" not in given:
-        raise InputError(
-            "labelled: expected predictions with labels beside adapt=, got none; give the file that the "
-            "calibrator was fitted on"
+            f"adapt: expected alone with labelled=, got {other}= too; what is known is not estimated"
         )
     if "adapt" not in given and not known:
         raise InputError(
@@ -546,7 +540,7 @@ def _softmax(logits: Floats) -> Floats:
     return np.asarray((e / e.sum(axis=1, keepdims=True)).clip(LEAST_PROB))
 
 
-def _likeliest(
+def likeliest_frequencies(
     ratios: Floats, weights: Floats, start: Floats, *, settled: float = _SETTLED, most: int = _MOST_STEPS
 ) -> Floats:
     """Return the frequencies that EM converges to, from ratios of probabilities to old frequencies.
@@ -601,7 +595,7 @@ def _resampled(
         ratios, weights = moved(log_after[used]) / old, weights[used]
         gain = (weights / (ratios @ found)) @ ratios
         start = np.maximum(found + steps @ (gain - 1), 0.1 * found + 1e-9)
-        drawn[number] = _likeliest(ratios, weights, start, settled=_SETTLED_RESAMPLE)
+        drawn[number] = likeliest_frequencies(ratios, weights, start, settled=_SETTLED_RESAMPLE)
     return drawn
 
 

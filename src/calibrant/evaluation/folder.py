@@ -9,8 +9,8 @@ from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.files import load_calibrator
 
 RESULTS, CALIBRATOR = "results.json", "calibrator.safetensors"
-#: The key of the calibrator's digest in the results.
-DIGEST = "calibrator_digest"
+#: The key of the calibrator's digest in the results, and that of the file that it was fitted on.
+DIGEST, FITTED_ON = "calibrator_digest", "fitted_on"
 
 
 def calibrator_digest(calibrator: Calibrator) -> str:
@@ -45,6 +45,16 @@ def load_bound_calibrator(path: Path) -> Calibrator:
     if path.name == CALIBRATOR and beside.exists():
         _check_digest(calibrator, read_json(beside, "what calibrate wrote", dict[str, Any]), path.parent)
     return calibrator
+
+
+def fitted_on(path: Path) -> Path | None:
+    """Return the file that a calibrator in a folder of calibrate was fitted on, if it is still there."""
+    beside = path.parent / RESULTS
+    if path.name != CALIBRATOR or not beside.exists():
+        return None
+    name = read_json(beside, "what calibrate wrote", dict[str, Any]).get(FITTED_ON)
+    found = path.parent / name if isinstance(name, str) else None
+    return found if found is not None and found.exists() else None
 
 
 def _check_digest(calibrator: Calibrator, results: dict[str, Any], folder: Path) -> None:

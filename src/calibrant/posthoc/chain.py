@@ -47,9 +47,20 @@ class Chain(Calibrator):
             between = first(data.logits, data.features)
         return cls(first, after.fit(data.with_logits(between)))
 
-    def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
+    @property
+    def group_names(self) -> tuple[str, ...] | None:
+        """The groups that the first calibrator has a map for; None if there is one map for all."""
+        return self.first.group_names
+
+    @property
+    def group_columns(self) -> tuple[str, ...]:
+        """The columns that make these groups, if there are several."""
+        return self.first.group_columns
+
+    def forward(self, logits: Tensor, features: Tensor | None = None, groups: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""
-        calibrated: Tensor = self.second(self.first(logits, features), features)
+        given = (logits, features) if groups is None else (logits, features, groups)
+        calibrated: Tensor = self.second(self.first(*given), features)
         return calibrated
 
 
