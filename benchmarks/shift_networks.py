@@ -149,7 +149,9 @@ def write(model: nn.Sequential, images: Tensor, labels: Tensor, path: Path) -> N
 
 def main() -> None:
     """Train and predict what does not exist yet."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("cifar10", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))

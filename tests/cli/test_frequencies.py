@@ -111,7 +111,7 @@ def test_resampling_is_undone_where_the_calibrator_treats_classes_alike(run):
 
 @pytest.mark.usefixtures("folder")
 def test_new_frequencies_are_estimated_shown_and_applied(run):
-    words = ("--adapt", "new.npz", "--labelled", "val.npz", "--out", "out.npz")
+    words = ("--adapt", "frequencies", "--labelled", "val.npz", "--out", "out.npz")
     code, out, err = run("apply", "temperature.safetensors", "new.npz", *words)
     assert (code, err) == (0, "")
     assert "The class frequencies have changed" in out
@@ -124,7 +124,7 @@ def test_new_frequencies_are_estimated_shown_and_applied(run):
     plain = calibrated(load_calibrator("temperature.safetensors"), rows).to_probs()
     losses = [-float(p[torch.arange(600), rows.labels].log().mean()) for p in (written(), plain)]
     assert losses[0] < losses[1] - 0.03
-    code, out, _ = run("apply", "vector.safetensors", "same.npz", "--adapt", "same.npz", *words[2:])
+    code, out, _ = run("apply", "vector.safetensors", "same.npz", *words)
     assert code == 0
     assert "There is no evidence that class frequencies have changed" in out
 
@@ -134,7 +134,7 @@ def test_rows_that_look_different_are_warned_of(run):
     rows = load_predictions("same.npz")
     save_predictions(Predictions(logits=0.3 * rows.logits, class_names=NAMES), "blurred.npz")
     code, out, _ = run(
-        "apply", "vector.safetensors", "new.npz", "--adapt", "blurred.npz", "--labelled", "val.npz",
+        "apply", "vector.safetensors", "blurred.npz", "--adapt", "frequencies", "--labelled", "val.npz",
         "--out", "out.npz",
     )  # fmt: skip
     assert code == 0
@@ -151,7 +151,7 @@ def test_many_classes_show_those_that_changed_most(run, tmp_path, monkeypatch):
             f"{name}.npz",
         )
     fit_method(method_named("temperature"), load_predictions("val.npz")).save("c.safetensors")
-    words = ("--adapt", "new.npz", "--labelled", "val.npz", "--out", "out.npz")
+    words = ("--adapt", "frequencies", "--labelled", "val.npz", "--out", "out.npz")
     code, out, _ = run("apply", "c.safetensors", "new.npz", *words)
     assert code == 0
     assert "... and 10 more" in out
@@ -170,11 +170,11 @@ def test_many_classes_show_those_that_changed_most(run, tmp_path, monkeypatch):
         ("--prior none.csv", "none.csv: no such file in .; check the path, or say 'balanced'"),
         ("--old-prior balanced", "--old-prior: expected beside --prior, --undo-resampling or --adapt, got"),
         ("--labelled val.npz", "--labelled: expected beside --prior, --undo-resampling or --adapt, got none"),
-        ("--adapt new.npz", "--labelled: expected predictions with labels beside --adapt, got none"),
-        ("--adapt new.npz --prior balanced", "--adapt: expected alone with --labelled, got --prior too"),
-        ("--adapt bare.npz --labelled bare.npz", "bare.npz: expected labels, got logits"),
-        ("--adapt few.npz --labelled val.npz", "unlabelled: expected at least 20 samples, got 5"),
-        ("--adapt others.npz --labelled val.npz", "unlabelled: expected the classes ant, bee, cow, got"),
+        ("--adapt frequencies", "--labelled: expected labelled predictions of the same model beside --adapt"),
+        ("--adapt new.npz", "--adapt: expected 'shift' or 'frequencies', got 'new.npz'"),
+        ("--adapt shift --prior balanced", "--adapt: expected alone with --labelled, got --prior too"),
+        ("--adapt frequencies --labelled bare.npz", "bare.npz: expected labels, got logits"),
+        ("--adapt shift --labelled bare.npz", "bare.npz: expected labels, got logits"),
         ("--prior balanced --labelled val.npz --old-prior balanced", "--old-prior: expected either this or"),
         ("--prior balanced --labelled four.npz", "--labelled: expected the classes of the calibrator, got 4"),
         (
@@ -182,10 +182,10 @@ def test_many_classes_show_those_that_changed_most(run, tmp_path, monkeypatch):
             "--labelled: expected the classes of the calibrator, with labels, got conf",
         ),
         (
-            "--adapt confused.npz --labelled confused.npz",
+            "--adapt frequencies --labelled confused.npz",
             "--labelled: expected classes that the model can tell apart",
         ),
-        ("--adapt out.npz --labelled val.npz", "--out: expected a place apart from out.npz"),
+        ("--adapt frequencies --labelled out.npz", "--out: expected a place apart from out.npz"),
     ],
 )
 def test_wrong_options_are_refused_in_one_sentence(run, folder, words, sentence):
@@ -198,8 +198,6 @@ def test_wrong_options_are_refused_in_one_sentence(run, folder, words, sentence)
         (folder / f"{name}.csv").write_text(text)
     rows = load_predictions("new.npz")
     save_predictions(Predictions(logits=rows.logits, class_names=NAMES), "bare.npz")
-    save_predictions(rows.take(np.arange(5)), "few.npz")
-    save_predictions(world([0.3, 0.3, 0.4], 100, 3, class_names=["a", "b", "c"]), "others.npz")
     save_predictions(
         Predictions(logits=np.random.default_rng(0).normal(size=(9, 4)), labels=[0] * 9), "four.npz"
     )

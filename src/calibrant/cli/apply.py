@@ -100,8 +100,8 @@ def apply(
         str | None,
         typer.Option(
             "--adapt",
-            help="Adapt the calibrator to SOURCE without labels: to a shift, such as noise or another camera, or "
-            "to class frequencies that are estimated.",
+            help="Adapt the calibrator to SOURCE without labels: to a shift, such as noise or another "
+            "camera, or to class frequencies that are estimated.",
             metavar="shift|frequencies",
             rich_help_panel=NEW_DATA,
         ),
@@ -110,8 +110,8 @@ def apply(
         str | None,
         typer.Option(
             "--labelled",
-            help="Labelled predictions of the same model from before, such as the fitting data; by default with "
-            "--adapt those that the folder of calibrate names.",
+            help="Labelled predictions of the same model from before, such as the fitting data; by default "
+            "with --adapt those that the folder of calibrate names.",
             metavar="FILE",
             rich_help_panel=NEW_DATA,
         ),
@@ -171,13 +171,11 @@ def apply(
         "labelled": labelled,
         "old_prior": old_prior,
     }
-    frequencies = {name: value for name, value in named.items() if value is not None}
+    other_data = {name: value for name, value in named.items() if value is not None}
     on_ray = check_choice(engine, "--engine", ("local", "ray")) == "ray"
-    if adapt is not None:
-        check_choice(adapt, "--adapt", ("shift", "frequencies"))
     fitted = None if is_rule(calibrator) else load_bound_calibrator(calibrator)
-    if frequencies:
-        check_corrections(frequencies, fitted)
+    if other_data:
+        check_corrections(other_data, fitted)
     if columns.of_boxes:
         _apply_to_boxes(fitted, calibrator, source, out, columns)
         return
@@ -185,17 +183,10 @@ def apply(
         given = {"--write": write is not None, "--engine": on_ray}
         _apply_rule(calibrator, source, out, columns, [name for name, value in given.items() if value])
         return
-    check_targets([out], [value for name, value in frequencies.items() if name != "adapt" and value != "balanced"])
-    if adapt is not None:
-        fitted = _adapted(fitted, calibrator, source, columns, to=adapt, labelled=labelled)
-    elif frequencies:
-        fitted = _corrected(fitted, columns, **frequencies)
+    if other_data:
+        fitted = _for_other_data(fitted, calibrator, source, out, columns, **other_data)
     columns = replace(columns, several_labels=isinstance(fitted, LabelCalibrator))
-    if columns.by is not None and fitted.group_names is None:
-        raise InputError(
-            f"--by: expected none for {calibrator.name}, which has one map for all groups, got "
-            f"{columns.by!r}; leave it out"
-        )
+    _check_groups(fitted, calibrator, columns)
     check_targets([out], [calibrator])
     several = isinstance(fitted, LabelCalibrator)
     pairs = isinstance(fitted, ConfidenceCalibrator)
@@ -249,13 +240,33 @@ def _apply_to_boxes(
     say(f"{shown(out)}: {n:,} boxes repaired by {type(fitted).__name__}")
 
 
+def _check_groups(fitted: "Calibrator", path: Path, columns: "Columns") -> None:
+    if columns.by is not None and fitted.group_names is None:
+        raise InputError(
+            f"--by: expected none for {path.name}, which has one map for all groups, got {columns.by!r}; "
+            "leave it out"
+        )
+
+
+def _for_other_data(
+    fitted: "Calibrator", path: Path, source: str, out: Path, columns: "Columns", **given: str
+) -> "Calibrator":
+    """Return a calibrator for data that differ from those of its fit, by what is known or estimated."""
+    adapt = given.pop("adapt", None)
+    check_targets([out], [value for value in given.values() if value != "balanced"])
+    if fitted.class_names is None and columns.classes is not None:
+        fitted.class_names = tuple(columns.classes)
+    if adapt is None:
+        return _corrected(fitted, columns, **given)
+    return _adapted(fitted, path, source, columns, to=adapt, labelled=given.get("labelled"))
+
+
 def _corrected(
     fitted: "Calibrator", columns: "Columns", *, labelled: str | None = None, **texts: str
 ) -> "Calibrator":
     """Return a calibrator for other class frequencies, which are known, than those of its fitting set."""
     from calibrant.decisions.frequencies import correct_frequencies, given_frequencies
 
-    _name_classes(fitted, columns)
     known = None if labelled is None else read(labelled, columns, judged=False)
     known_ones = {name: given_frequencies(text) for name, text in texts.items()}
     return correct_frequencies(fitted, labelled=known, **known_ones)
@@ -268,14 +279,15 @@ def _adapted(
     from calibrant.decisions.frequencies import estimate_frequencies
     from calibrant.decisions.shift import AdaptedCalibrator
     from calibrant.evaluation.folder import fitted_on
+    from calibrant.inputs import check_choice
 
+    check_choice(to, "--adapt", ("shift", "frequencies"))
     before = fitted_on(path) if labelled is None else labelled
     if before is None:
         raise InputError(
-            "--labelled: expected labelled predictions of the same model beside --adapt, got none, and no folder "
-            "of calibrate that names them; give the file that the calibrator was fitted on"
+            "--labelled: expected labelled predictions of the same model beside --adapt, got none, and no "
+            "folder of calibrate that names them; give the file that the calibrator was fitted on"
         )
-    _name_classes(fitted, columns)
     known = read(before, columns, judged=False)
     new = read(source, replace(columns, labels=None), need_labels=False, judged=False)
     found: AdaptedCalibrator | FrequencyShift
@@ -286,11 +298,6 @@ def _adapted(
             found = estimate_frequencies(known, new, calibrator=fitted, progress=progress)
     Console().show(found.to_table())
     return found.calibrator
-
-
-def _name_classes(fitted: "Calibrator", columns: "Columns") -> None:
-    if fitted.class_names is None and columns.classes is not None:
-        fitted.class_names = tuple(columns.classes)
 
 
 def _apply_to_stream(

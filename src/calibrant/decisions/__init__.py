@@ -18,6 +18,7 @@ if _typing.TYPE_CHECKING:
     from calibrant.decisions.requirement import Requirement
     from calibrant.decisions.rule import load_rule
     from calibrant.decisions.sets import PredictionSets, calibrate_part, compare_sets
+    from calibrant.decisions.shift import AdaptedCalibrator
     from calibrant.decisions.thresholds import (
         ThresholdRule,
         guaranteed_risks,
@@ -26,6 +27,7 @@ if _typing.TYPE_CHECKING:
     )
 
 __all__ = [
+    "AdaptedCalibrator",
     "CascadeRule",
     "CostRule",
     "Costs",

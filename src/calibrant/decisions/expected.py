@@ -176,7 +176,11 @@ class ExpectedQuality(Result):
 
         rows = [
             row("accuracy", self.accuracy, percent, percent(self.labelled_accuracy)),
-            *([] if self.shifted is None else [["accuracy, if harder", percent(self.shifted.accuracy), "", ""]]),
+            *(
+                []
+                if self.shifted is None
+                else [["accuracy, if harder", percent(self.shifted.accuracy), "", ""]]
+            ),
             row("Brier score", self.brier, number, number(self.labelled_brier)),
         ]
         for coverage in _SHOWN_COVERAGES:
@@ -322,7 +326,7 @@ def _calibrated(
     seed: int,
     progress: Progress | None,
 ) -> tuple[Predictions, Predictions, str, Calibrator]:
-    """Return both sets calibrated, the labelled one out of fold, the name of the method, and the calibrator."""
+    """Return both sets calibrated, the labelled one out of fold, the method's name and the calibrator."""
     if calibrator is not None:
         known, new = (calibrated(calibrator, each) for each in (labelled, unlabelled))
         return known, new, type(calibrator).__name__, calibrator

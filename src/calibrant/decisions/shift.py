@@ -137,7 +137,7 @@ class AdaptedCalibrator(Result):
             _log_odds(best) - _log_odds(accuracy) - (_log_odds(own[1]) - _log_odds(own[0])), error
         )
         target = _share(_log_odds(own[1]) + change + _log_odds(promised) - _log_odds(own[0]))
-        temperature = _temperature(confidences[1], target)
+        temperature = temperature_for(confidences[1], target)
         base = _log_odds(promised) - _log_odds(accuracy)
         believed = {name: _share(_log_odds(each) + base) for name, each in estimates.items()}
         remaining = _remaining(target, own[1], believed)
@@ -189,7 +189,7 @@ class AdaptedCalibrator(Result):
 
 
 def _check_both(labelled: Predictions, unlabelled: Predictions) -> Predictions:
-    """Check that both sets have classes, the same ones, and enough samples; return the unlabelled in order."""
+    """Check that both sets have the same classes and enough samples; return the unlabelled in order."""
     for name, each in (("source", labelled), ("unlabelled", unlabelled)):
         each.classes("scores of classes, whose confidence is repaired", name=name)
         refuse_weights(each.weights, "repair under shift")
@@ -202,9 +202,7 @@ def _check_both(labelled: Predictions, unlabelled: Predictions) -> Predictions:
             "fitted on"
         )
     if labelled.k != unlabelled.k:
-        raise InputError(
-            f"unlabelled: expected the {labelled.k} classes of source, got {unlabelled.k}"
-        )
+        raise InputError(f"unlabelled: expected the {labelled.k} classes of source, got {unlabelled.k}")
     widths = [None if each.features is None else each.features.shape[1] for each in (labelled, unlabelled)]
     if None not in widths and widths[0] != widths[1]:
         raise InputError(f"unlabelled: expected {widths[0]} features, as source has, got {widths[1]}")
@@ -240,10 +238,8 @@ def _outputs(one: Predictions, two: Predictions) -> tuple[Outputs, Outputs]:
     return found[0], found[1]
 
 
-def _estimates(
-    labelled: Outputs, labels: Integers, unlabelled: Outputs, accuracy: float
-) -> dict[str, float]:
-    """Return the accuracy of the model itself on the unlabelled samples, by each estimate; the best is last."""
+def _estimates(labelled: Outputs, labels: Integers, unlabelled: Outputs, accuracy: float) -> dict[str, float]:
+    """Return the model's own accuracy on the unlabelled samples, by each estimate; the best is last."""
     found = {"model": transported_accuracy(labelled, labels, unlabelled, accuracy)}
     if labelled.features is not None:
         one, two = (with_votes(labelled, labels, each) for each in (labelled, unlabelled))
@@ -282,8 +278,13 @@ def _drawn_back(change: float, error: float) -> float:
     return change * max(0.0, 1 - (error / change) ** 2) if change else 0.0
 
 
-def _temperature(log_probs: Floats, target: float) -> float:
-    """Return the temperature at which the mean confidence is what it should be."""
+def temperature_for(log_probs: Floats, target: float) -> float:
+    """Return the temperature at which the mean confidence is what it should be.
+
+    Args:
+        log_probs: Log-probabilities of shape ``(n, k)``.
+        target: The mean confidence; where none gives it, the temperature ends at 50 or its inverse.
+    """
 
     def missing(log_temperature: float) -> float:
         scaled = log_probs / math.exp(log_temperature)

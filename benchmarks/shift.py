@@ -1,0 +1,321 @@
+"""Repair under shift without labels: what is left of the calibration error, and by which estimate.
+
+    python benchmarks/shift_networks.py CIFAR10_FOLDER SETS
+    python benchmarks/shift_texts.py CLINC150_FOLDER SETS --encoder FOLDER
+    python benchmarks/shift.py SETS --rows ROWS.jsonl [--networks NAME ...]       # measure what has no row yet
+    python benchmarks/shift.py SETS --rows ROWS.jsonl --page > docs/results/shift.md
+
+For each network, the calibrator that `compare` chooses on its validation predictions is applied to changed data,
+as it is and adapted. `KEPT` names the kinds of change, and the network, that no choice was made on.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+import torch
+
+from calibrant import Predictions, evaluate
+from calibrant.decisions import AdaptedCalibrator
+from calibrant.decisions.shift import temperature_for
+from calibrant.decisions.unlabelled_accuracy import thresholded_accuracy, transport_costs
+from calibrant.evaluation import choose, compare
+from calibrant.posthoc import Calibrator, TemperatureScaling
+
+KEPT = {
+    "brightness", "contrast", "elastic_transform", "fog", "frost", "jpeg", "pixelate",
+    "typos", "words_dropped", "words_replaced",
+}  # fmt: skip
+KEPT_NETWORK = "smoothed"
+SEVERITIES = ("1", "3", "5")
+N_TEST = 5_000
+# How unequal classes become where their frequencies change too: the concentration of a Dirichlet distribution.
+CONCENTRATION = 3.0
+
+
+def main() -> None:
+    """Measure, or print the page."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("sets", type=Path)
+    parser.add_argument("--rows", type=Path, required=True)
+    parser.add_argument("--networks", nargs="+")
+    parser.add_argument("--page", action="store_true")
+    given = parser.parse_args()
+    if given.page:
+        print_page([json.loads(line) for line in given.rows.read_text().splitlines()])
+        return
+    known = given.rows.read_text().splitlines() if given.rows.exists() else []
+    done = {(row["network"], row["change"], row["frequencies"]) for row in map(json.loads, known)}
+    names = given.networks or sorted(path.parent.name for path in given.sets.glob("*/val.npz"))
+    with given.rows.open("a") as out:
+        for name in names:
+            for row in rows_of(given.sets / name, done):
+                out.write(json.dumps(row) + "\n")
+                out.flush()
+                print(name, row["change"], row["frequencies"], f"{row['alone']['ece']:.3f}", file=sys.stderr)
+
+
+def read(path: Path, rows: np.ndarray | None = None) -> tuple[Predictions, np.ndarray]:
+    """Return predictions without labels, and the labels."""
+    stored = np.load(path)
+    chosen = np.arange(min(N_TEST, len(stored["labels"]))) if rows is None else rows
+    predictions = Predictions(
+        logits=torch.tensor(stored["logits"][chosen]),
+        features=torch.tensor(stored["features"][chosen].astype(np.float32)),
+    )
+    return predictions, stored["labels"][chosen]
+
+
+def rows_of(folder: Path, done: set[tuple[str, str, str]]) -> Iterator[dict[str, Any]]:
+    """Yield what is measured of each change of a network's data."""
+    stored = np.load(folder / "val.npz")
+    source = Predictions(
+        logits=torch.tensor(stored["logits"]),
+        labels=torch.tensor(stored["labels"]),
+        features=torch.tensor(stored["features"].astype(np.float32)),
+    )
+    plain = Predictions(logits=source.logits, labels=source.labels)
+    calibrator = None
+    rng = np.random.default_rng(0)
+    for path in sorted(folder.glob("*.npz")):
+        kind, _, severity = path.stem.rpartition("-")
+        if path.stem == "val" or (kind and severity not in SEVERITIES):
+            continue
+        labels = np.load(path)["labels"][:N_TEST]
+        parts = {"same": np.arange(len(labels))}
+        if severity == "3" or not kind:
+            parts["changed"] = with_other_frequencies(labels, rng)
+        for frequencies, rows in parts.items():
+            if (folder.name, path.stem, frequencies) in done:
+                continue
+            calibrator = calibrator or choose(compare(plain)).calibrator
+            unlabelled, truth = read(path, rows)
+            found = {"network": folder.name, "change": path.stem, "frequencies": frequencies}
+            yield found | measured(calibrator, source, unlabelled, truth)
+
+
+def with_other_frequencies(labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return rows in which classes are more or less frequent."""
+    k = labels.max() + 1
+    shares = rng.dirichlet(np.full(k, CONCENTRATION))
+    chance = shares[labels.clip(0)] / shares.max()
+    return np.flatnonzero(rng.random(len(labels)) < chance * min(1.0, 0.5 / chance.mean()))
+
+
+def measured(
+    calibrator: Calibrator, source: Predictions, unlabelled: Predictions, labels: np.ndarray
+) -> dict[str, Any]:
+    """Return ECE and NLL of the calibrator alone, adapted, and by other estimates of the accuracy."""
+    before = calibrator.predict_log_proba(source.logits.double()).numpy()
+    after = calibrator.predict_log_proba(unlabelled.logits.double()).numpy()
+    right = after.argmax(axis=1) == labels
+    found: dict[str, Any] = {"accuracy": float(right.mean()), "alone": scores(after, labels)}
+    with_features = AdaptedCalibrator.fit(calibrator, source, unlabelled)
+    bare = [Predictions(logits=each.logits, labels=each.labels) for each in (source, unlabelled)]
+    adapted = {"neighbours": with_features, "model": AdaptedCalibrator.fit(calibrator, *bare)}
+    for name, one in adapted.items():
+        found[name] = scores(after / one.temperature, labels) | {
+            "accuracy": one.accuracy, "remaining": one.remaining, "verdict": one.verdict,
+            "temperature": one.temperature,
+        }  # fmt: skip
+    for name, estimate in CANDIDATES.items():
+        accuracy = estimate(before, source, after, unlabelled)
+        found[name] = scores(after / temperature_for(after, accuracy), labels) | {"accuracy": accuracy}
+    found["weights"] = scores(after / weighted_temperature(before, source, unlabelled), labels)
+    found["truth"] = scores(after / temperature_for(after, float(right.mean())), labels)
+    return found
+
+
+def scores(log_probs: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Return ECE and NLL; samples of no class count as wrong, and their NLL is that of being wrong."""
+    log_probs = scipy.special.log_softmax(log_probs, axis=1)
+    confidence, right = np.exp(log_probs.max(axis=1)), log_probs.argmax(axis=1) == labels
+    pairs = Predictions(confidence=confidence.clip(0, 1), correct=right)
+    losses = -log_probs[np.arange(len(labels)), labels.clip(0)]
+    losses[labels < 0] = -np.log1p(-confidence[labels < 0].clip(max=1 - 1e-9))
+    return {"ece": evaluate(pairs, measures=["ece"]).metrics["ece"], "nll": float(losses.mean())}
+
+
+def sureness(log_probs: np.ndarray) -> np.ndarray:
+    """Return the negative entropy."""
+    return np.asarray((np.exp(log_probs) * log_probs).sum(axis=1))
+
+
+def right_before(before: np.ndarray, source: Predictions) -> np.ndarray:
+    """Return which labelled samples are right."""
+    return before.argmax(axis=1) == source.labels.numpy()
+
+
+def thresholds(before: np.ndarray, source: Predictions, after: np.ndarray, _: Predictions) -> float:
+    """Average thresholded confidence."""
+    return thresholded_accuracy(sureness(before), sureness(after), right_before(before, source).mean())
+
+
+def class_thresholds(before: np.ndarray, source: Predictions, after: np.ndarray, _: Predictions) -> float:
+    """Average thresholded confidence with a threshold for each predicted class."""
+    right, total = right_before(before, source), 0.0
+    one, two = before.argmax(axis=1), after.argmax(axis=1)
+    sure, sure_after = sureness(before), sureness(after)
+    for each in np.unique(two):
+        mine = one == each
+        mine = mine if mine.sum() >= 20 else np.ones_like(mine)
+        estimate = thresholded_accuracy(sure[mine], sure_after[two == each], right[mine].mean())
+        total += estimate * (two == each).sum()
+    return total / len(two)
+
+
+def transport(before: np.ndarray, source: Predictions, after: np.ndarray, _: Predictions) -> float:
+    """Mean cost of transport (COT), moved by its error on the labelled samples."""
+    k = before.shape[1]
+    frequencies = np.bincount(source.labels.numpy(), minlength=k) / source.n
+    known = 1 - transport_costs(np.exp(before), frequencies).mean()
+    moved = right_before(before, source).mean() - known
+    return float(1 - transport_costs(np.exp(after), frequencies).mean() + moved)
+
+
+def second_opinion(
+    before: np.ndarray, source: Predictions, after: np.ndarray, unlabelled: Predictions
+) -> float:
+    """Agreement with a second head, which is fitted on the labelled features: what is lost of it is accuracy."""
+    x, y = source.features.double().numpy(), source.labels.numpy()
+    centres = np.stack([x[y == each].mean(axis=0) for each in range(before.shape[1])])
+    spread = x - centres[y]
+    covariance = spread.T @ spread / len(x)
+    covariance += 0.1 * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
+    weights = np.linalg.solve(covariance, centres.T)
+    offset = -(centres * weights.T).sum(axis=1) / 2
+
+    def agreement(features: np.ndarray, log_probs: np.ndarray) -> float:
+        return float(((features @ weights + offset).argmax(axis=1) == log_probs.argmax(axis=1)).mean())
+
+    lost = agreement(x, before) - agreement(unlabelled.features.double().numpy(), after)
+    return float(right_before(before, source).mean() - lost)
+
+
+CANDIDATES: dict[str, Callable[[np.ndarray, Predictions, np.ndarray, Predictions], float]] = {
+    "thresholds": thresholds,
+    "class_thresholds": class_thresholds,
+    "cot": transport,
+    "second_opinion": second_opinion,
+}
+
+
+def weighted_temperature(before: np.ndarray, source: Predictions, unlabelled: Predictions) -> float:
+    """Return the temperature of labelled samples, weighted by how much they look like the unlabelled ones.
+
+    A logistic regression on features tells both sets apart; its odds are the weights (as in TransCal).
+    """
+    one, two = (each.features.double().numpy() for each in (source, unlabelled))
+    centre, scale = one.mean(axis=0), one.std(axis=0) + 1e-6
+    rows = np.clip((np.concatenate([one, two]) - centre) / scale, -10, 10)
+    rows = np.column_stack([rows, np.ones(len(rows))])
+    new = np.arange(len(rows)) >= len(one)
+    weights = np.where(new, 0.5 / len(two), 0.5 / len(one))
+
+    def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        odds = rows @ theta
+        slope = rows.T @ (weights * (scipy.special.expit(odds) - new)) + 0.02 * theta
+        return float(weights @ (np.logaddexp(0, odds) - new * odds) + 0.01 * theta @ theta), slope
+
+    theta = scipy.optimize.minimize(loss, np.zeros(rows.shape[1]), jac=True, method="L-BFGS-B").x
+    ratio = np.exp(np.clip(rows[: len(one)] @ theta, -4, 4))
+    fitted = TemperatureScaling.fit(before, source.labels, weights=ratio / ratio.mean())
+    return float(fitted.temperature)
+
+
+METHODS = {
+    "alone": "calibrator alone",
+    "thresholds": "ATC",
+    "class_thresholds": "ATC by class",
+    "cot": "COT",
+    "second_opinion": "second head",
+    "weights": "importance weights",
+    "model": "adapted, no features",
+    "neighbours": "adapted",
+    "truth": "true accuracy",
+}
+
+
+TEXTS = ("texts", "overconfident_texts", "smoothed_texts")
+
+
+def groups(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of each line of the table."""
+
+    def kind(row: dict[str, Any]) -> str:
+        return str(row["change"].rpartition("-")[0])
+
+    same = [row for row in rows if row["frequencies"] == "same"]
+    images = [row for row in same if row["network"] not in TEXTS and kind(row)]
+    texts = [row for row in same if row["network"] in TEXTS and kind(row)]
+    return {
+        "images, kept kinds": [row for row in images if kind(row) in KEPT and row["network"] != KEPT_NETWORK],
+        "images, kept network": [row for row in images if row["network"] == KEPT_NETWORK],
+        "images, kinds of the choice": [
+            row for row in images if kind(row) not in KEPT and row["network"] != KEPT_NETWORK
+        ],
+        "texts, kept kinds": [row for row in texts if kind(row) in KEPT],
+        "texts, kinds of the choice": [row for row in texts if kind(row) not in KEPT | {"no_class"}],
+        "texts, sentences of no class": [row for row in texts if kind(row) == "no_class"],
+        "frequencies too, kept kinds": [
+            row for row in rows if row["frequencies"] == "changed" and kind(row) in KEPT
+        ],
+        "frequencies alone": [row for row in rows if row["frequencies"] == "changed" and not kind(row)],
+        "nothing changed": [row for row in same if not kind(row)],
+    }
+
+
+def mean(rows: list[dict[str, Any]], name: str, key: str) -> float:
+    """Return the mean of a value of a method."""
+    return float(np.mean([row[name][key] for row in rows]))
+
+
+def print_page(rows: list[dict[str, Any]]) -> None:
+    """Print the page of results."""
+    lines = {name: found for name, found in groups(rows).items() if found}
+    print(HEAD.rstrip())
+    for key, title in (("ece", "## ECE, %"), ("nll", "## Negative log-likelihood")):
+        scale, digits = (100, 1) if key == "ece" else (1, 3)
+        print(f"\n{title}\n")
+        print("| data | sets | " + " | ".join(METHODS.values()) + " |")
+        print("|---|---|" + "---|" * len(METHODS))
+        for name, found in lines.items():
+            values = " | ".join(f"{scale * mean(found, each, key):.{digits}f}" for each in METHODS)
+            print(f"| {name} | {len(found)} | {values} |")
+    print("\n## What the result says of itself\n")
+    print(
+        "| data | sets | NLL not worse | error of the accuracy, points | ECE that remains, said | true | within 3 "
+        "points | cannot tell | ECE there | ECE elsewhere |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for name, found in lines.items():
+        one = [row["neighbours"] for row in found]
+        not_worse = np.mean([row["neighbours"]["nll"] <= row["alone"]["nll"] + 1e-3 for row in found])
+        error = np.mean([abs(row["neighbours"]["accuracy"] - row["accuracy"]) for row in found])
+        said, true = (np.array([each[key] for each in one]) for key in ("remaining", "ece"))
+        far = np.array([each["verdict"] == "cannot tell" for each in one])
+        beyond = f"{100 * true[far].mean():.1f}" if far.any() else ""
+        near = f"{100 * true[~far].mean():.1f}" if not far.all() else ""
+        print(
+            f"| {name} | {len(found)} | {not_worse:.0%} | {100 * error:.1f} | {100 * said.mean():.1f} | "
+            f"{100 * true.mean():.1f} | {(np.abs(said - true) <= 0.03).mean():.0%} | {far.mean():.0%} | {beyond} | "
+            f"{near} |"
+        )
+
+
+HEAD = """
+# Repair under shift, without labels
+
+HEAD
+"""
+
+
+if __name__ == "__main__":
+    main()
