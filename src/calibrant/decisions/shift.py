@@ -37,10 +37,10 @@ _MOST_ROWS, _MOST_ENTRIES = 10_000, 1 << 22
 
 # Estimates closer to 0 or 1 than this are no more certain.
 _LEAST_SHARE = 0.02
-# A change within so many standard errors is none.
-_ERRORS = 2.0
-# The ECE that remains: a part that is always there, one of the change, and one of what estimates disagree on.
-_REMAINS, _OF_CHANGE, _OF_DISAGREEMENT = 0.012, 0.1, 0.2
+# What estimates are wrong by beside chance, in log-odds.
+_SYSTEMATIC = 0.1
+# The ECE that remains: a part that is always there, and one of what the estimates disagree on.
+_REMAINS, _OF_DISAGREEMENT = 0.015, 0.6
 # From here on one cannot tell.
 _TOO_FAR = 0.08
 _MOST_TEMPERATURE = 50.0
@@ -56,7 +56,8 @@ class AdaptedCalibrator(Result):
         confidence_before: Mean calibrated confidence on the labelled samples.
         confidence: Mean calibrated confidence on the unlabelled samples, before the calibrator is bent.
         estimates: Accuracy on the unlabelled samples, by each estimate.
-        accuracy: Accuracy there by all of them, which is the mean confidence after the calibrator is bent.
+        accuracy: Accuracy there by all of them, as far as it is no chance: the mean confidence after the
+            calibrator is bent.
         temperature: By what calibrated log-probabilities are divided; 1 changes nothing.
         remaining: The ECE to expect after that.
         verdict: ``"unchanged"`` if nothing is seen that the calibrator does not follow by itself,
@@ -91,10 +92,11 @@ class AdaptedCalibrator(Result):
         Each sample costs what its probabilities lack of the class that it is assigned, if classes are
         assigned as frequently as before at the least total cost. A threshold on this cost splits the labelled
         samples into as many as are right and wrong; the share of the others below it estimates their
-        accuracy. If both sets have features, the probabilities are mostly votes of the nearest labelled
-        samples. The change of log-odds that the calibrator follows by itself is subtracted; what is left is
-        drawn back as far as it may be chance, as James and Stein do. One temperature then makes the mean
-        confidence equal to the estimated accuracy. The order of classes stays.
+        accuracy. If both sets have features, a second estimate does the same with votes of the nearest
+        labelled samples, and the mean of the log-odds counts. The change that the calibrator follows by
+        itself is subtracted; what is left is drawn back as far as it may be chance, as James and Stein do.
+        One temperature then makes the mean confidence equal to the estimated accuracy. The order of classes
+        stays.
 
         It supposes that the kinds of samples are those of the labelled set, only harder, and that classes are
         about as frequent. It cannot see samples that belong to no class, unless their features lie far away.
@@ -132,15 +134,14 @@ class AdaptedCalibrator(Result):
         own = [float(np.exp(each).max(axis=1).mean()) for each in confidences]
         error = _error(accuracy, *(Units.of(each.units, each.n) for each in (one, two)))
         promised = _held_to(own[0], accuracy, confidences[0], labels)
-        best = list(estimates.values())[-1]
-        change = _drawn_back(
-            _log_odds(best) - _log_odds(accuracy) - (_log_odds(own[1]) - _log_odds(own[0])), error
-        )
+        mean = float(np.mean([_log_odds(each) for each in estimates.values()]))
+        change = mean - _log_odds(accuracy) - (_log_odds(own[1]) - _log_odds(own[0]))
+        change = _drawn_back(change, math.hypot(error, _SYSTEMATIC))
         target = _share(_log_odds(own[1]) + change + _log_odds(promised) - _log_odds(own[0]))
         temperature = temperature_for(confidences[1], target)
         base = _log_odds(promised) - _log_odds(accuracy)
         believed = {name: _share(_log_odds(each) + base) for name, each in estimates.items()}
-        remaining = _remaining(target, own[1], believed)
+        remaining = _remaining(believed)
         return cls(
             n_labelled=before.n,
             n_unlabelled=after.n,
@@ -150,7 +151,7 @@ class AdaptedCalibrator(Result):
             accuracy=target,
             temperature=temperature,
             remaining=remaining,
-            verdict=_verdict(change, error, remaining),
+            verdict=_verdict(change, remaining),
             calibrator=_bent(calibrator, temperature),
             n_labelled_units=None if before.units is None else before.n_units,
             n_unlabelled_units=None if after.units is None else after.n_units,
@@ -160,7 +161,7 @@ class AdaptedCalibrator(Result):
     def sentence(self) -> str:
         """What was done, and how far it can be trusted."""
         if self.verdict == "unchanged":
-            return "Nothing is seen that the calibrator does not follow by itself; it stays nearly as it is."
+            return "Nothing is seen that the calibrator does not follow by itself; it stays as it is."
         bent = (
             f"The calibrator promises {percent(self.confidence, 1)} on the new data, where about "
             f"{percent(self.accuracy, 1)} are right; it is bent by a temperature of {self.temperature:.2f}."
@@ -299,16 +300,16 @@ def temperature_for(log_probs: Floats, target: float) -> float:
     return math.exp(scipy.optimize.brentq(missing, *ends, xtol=1e-6))
 
 
-def _remaining(target: float, confidence: float, believed: dict[str, float]) -> float:
+def _remaining(believed: dict[str, float]) -> float:
     """Return the ECE to expect after the repair."""
     apart = max(believed.values()) - min(believed.values())
-    return _REMAINS + _OF_CHANGE * abs(target - confidence) + _OF_DISAGREEMENT * apart
+    return _REMAINS + _OF_DISAGREEMENT * apart
 
 
-def _verdict(change: float, error: float, remaining: float) -> Verdict:
+def _verdict(change: float, remaining: float) -> Verdict:
     if remaining > _TOO_FAR:
         return "cannot tell"
-    return "adapted" if abs(change) > _ERRORS * error else "unchanged"
+    return "adapted" if change else "unchanged"
 
 
 def _bent(calibrator: Calibrator, temperature: float) -> Calibrator:
