@@ -50,13 +50,13 @@ OUTPUTS = (
         "new (EM)",
         (
             "calibrant calibrate val.npz --methods temperature --out calibrated",
-            "calibrant apply calibrated/calibrator.safetensors new.npz --adapt frequencies --labelled val.npz "
-            "--out corrected.npz",
+            "calibrant apply calibrated/calibrator.safetensors new.npz --adapt frequencies "
+            "--labelled val.npz --out corrected.npz",
         ),
         columns=80,
     ),
     Printed(
-        "it is bent by a temperature of",
+        "accuracy by neighbours",
         (
             "calibrant calibrate val.npz --methods temperature --out calibrated",
             "calibrant apply calibrated/calibrator.safetensors noisy.npz --adapt shift --out adapted.npz",
