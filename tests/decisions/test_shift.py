@@ -105,7 +105,7 @@ def test_under_noise_a_third_of_the_calibration_error_is_left(found, fitted, noi
     assert evaluate(adapted).metrics["nll"] < evaluate(alone).metrics["nll"]
     assert found.verdict == "adapted"
     assert found.accuracy == pytest.approx(0.5359, abs=0.05)
-    assert found.remaining == pytest.approx(ece(adapted), abs=0.03)
+    assert found.remaining == pytest.approx(ece(adapted), abs=0.05)
     assert torch.equal(adapted.to_logits().argmax(dim=1), alone.to_logits().argmax(dim=1))
 
 

@@ -230,7 +230,7 @@ def estimate_frequencies(
     p, q = bias(log_before), bias(log_after)
     _check_confusion(p, y, own, names, rng)
     old = p.mean(axis=0)
-    found = likeliest_frequencies(q / old, np.full(len(q), 1 / len(q)), old)
+    found = _likeliest(q / old, np.full(len(q), 1 / len(q)), old)
     drawn = _resampled(bias, log_before, y, log_after, (own, new), found, n_resamples, rng, progress)
     low, high = np.quantile(drawn, [(1 - share) / 2, (1 + share) / 2], axis=0)
     statistic, rank, p_value = _mean_test(p, q, (own, new), rng)
@@ -540,7 +540,7 @@ def _softmax(logits: Floats) -> Floats:
     return np.asarray((e / e.sum(axis=1, keepdims=True)).clip(LEAST_PROB))
 
 
-def likeliest_frequencies(
+def _likeliest(
     ratios: Floats, weights: Floats, start: Floats, *, settled: float = _SETTLED, most: int = _MOST_STEPS
 ) -> Floats:
     """Return the frequencies that EM converges to, from ratios of probabilities to old frequencies.
@@ -595,7 +595,7 @@ def _resampled(
         ratios, weights = moved(log_after[used]) / old, weights[used]
         gain = (weights / (ratios @ found)) @ ratios
         start = np.maximum(found + steps @ (gain - 1), 0.1 * found + 1e-9)
-        drawn[number] = likeliest_frequencies(ratios, weights, start, settled=_SETTLED_RESAMPLE)
+        drawn[number] = _likeliest(ratios, weights, start, settled=_SETTLED_RESAMPLE)
     return drawn
 
 

@@ -6,9 +6,9 @@ from functools import cached_property
 import numpy as np
 import scipy
 
-from calibrant.decisions.frequencies import likeliest_frequencies
 from calibrant.inputs import Floats, Integers
 from calibrant.outcomes import LEAST_PROB
+from calibrant.solvers import likeliest_shares
 
 # How many of the nearest labelled samples vote, and how much the votes count beside the model itself.
 _NEIGHBOURS = 20
@@ -151,9 +151,7 @@ def transported_accuracy(labelled: Outputs, labels: Integers, unlabelled: Output
         moved = transport_costs(unlabelled.probs, frequencies)
         return thresholded_accuracy(-costs, -moved, accuracy)
 
-    old = np.maximum(before, LEAST_PROB)
-    n = len(unlabelled.probs)
-    new = likeliest_frequencies(unlabelled.probs / old, np.full(n, 1 / n), old)
+    new = likeliest_shares(unlabelled.probs / np.maximum(before, LEAST_PROB))
     same, other = estimate(before), estimate(new)
     share = _share_of_errors(labelled.predicted, unlabelled.predicted, k, accuracy - other)
     return share * same + (1 - share) * other
