@@ -111,7 +111,7 @@ def trained(name: str, images: Tensor, labels: Tensor) -> nn.Sequential:
     torch.manual_seed(list(NETWORKS).index(name))
     generator = torch.Generator().manual_seed(0)
     model = nn.Sequential(build(), nn.Linear(128, 10))
-    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's annotations
+    model.to(memory_format=torch.channels_last)
     size = 128
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=2e-4, nesterov=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(

@@ -48,6 +48,7 @@ ROWS = {
     "per_request": 4,
     "scores": 2,
     "pixels": 10,
+    "shift": 8,
 }
 # They take seconds even in small; tests/docs/test_commands.py checks always that they read their options.
 LONG = {
@@ -120,6 +121,8 @@ def test_every_benchmark_is_run():
         "arena_sets",
         "install",  # installs packages; it ran for docs/results/install.md
         "shapes",
+        "shift_networks",  # trains networks on CIFAR-10, for an hour
+        "shift_texts",  # trains heads on CLINC150, and encodes its sentences
         "timing",
     }
 
