@@ -184,7 +184,11 @@ class AdaptedCalibrator(Result):
         ]
         new = "" if self.n_unlabelled_units is None else f" of {self.n_unlabelled_units:,} units"
         known = "" if self.n_labelled_units is None else f" of {self.n_labelled_units:,} units"
-        columns = [Column("", align="left"), "estimate", f"on {self.n_labelled:,} labelled{known}"]
+        columns: list[str | Column] = [
+            Column("", align="left"),
+            "estimate",
+            f"on {self.n_labelled:,} labelled{known}",
+        ]
         title = f"Shift of {self.n_unlabelled:,} predictions{new} without labels"
         return Table.of(columns, rows, title=title, notes=(self.sentence,))
 
@@ -232,7 +236,8 @@ def _outputs(one: Predictions, two: Predictions) -> tuple[Outputs, Outputs]:
     found = []
     for each in (one, two):
         probs = scale.predict_log_proba(each.to_logits().double()).exp()
-        features = each.features.double().numpy(force=True) if has_features else None
+        h = each.features if has_features else None
+        features = None if h is None else h.double().numpy(force=True)
         units = Units.of(each.units, each.n).code
         predicted = each.to_logits().argmax(dim=1).numpy(force=True)
         found.append(Outputs(probs.numpy(force=True), features, predicted, units))
