@@ -62,14 +62,14 @@ def test_classes_bands_and_images_are_those_of_their_pixels():
     for part in found.classes:
         own = predicted == int(part.name)
         part_of = Predictions(logits=rows[own], labels=labels[own])
-        expected = evaluate(part_of, measures=["ece", "nll", "brier"])
+        expected = evaluate(part_of, measures=["ece", "accuracy", "mean_confidence"])
         assert {name: part.metrics[name] for name in expected.metrics} == pytest.approx(expected.metrics)
         assert part.recall == pytest.approx((predicted == labels)[labels == int(part.name)].mean())
     void = masks == 255
-    of_pixels = np.stack([border_bands(np.where(v, 0, m), v) for v, m in zip(void, masks, strict=True)])
+    of_pixels = np.stack([border_bands(np.where(v, 0, m), ~v) for v, m in zip(void, masks, strict=True)])
     for part in found.bands:
         own = of_pixels[~void] == band_names().index(part.name)
-        expected = evaluate(Predictions(logits=rows[own], labels=labels[own]), measures=["ece", "nll"])
+        expected = evaluate(Predictions(logits=rows[own], labels=labels[own]), measures=["ece", "accuracy"])
         assert {name: part.metrics[name] for name in expected.metrics} == pytest.approx(expected.metrics)
     worst = found.worst[0]
     own = images == int(worst.name.removeprefix("image "))
@@ -85,7 +85,7 @@ def test_bands_are_steps_to_the_next_pixel_of_another_class(ignoring):
         labels = (rng.random((height, width)) < rng.choice([0.002, 0.05])).astype(np.uint8)
         ignored = rng.random((height, width)) < 0.1 if ignoring else np.zeros((height, width), dtype=bool)
         labels[ignored] = 0
-        found = border_bands(labels, ignored if ignoring else None)
+        found = border_bands(labels, ~ignored if ignoring else None)
         for row, column in np.argwhere(~ignored):
             others = np.argwhere((labels != labels[row, column]) & ~ignored)
             steps = np.abs(others - [row, column]).max(axis=1).min() if len(others) else np.inf

@@ -223,10 +223,10 @@ class PixelMeasures:
                 f"score maps: expected an image with pixels that count, got none{ignored}; look at the labels"
             )
         cells, labels = self.sums["cells"], self.sums["labels"]
-        bins = _bins(_with_hits(cells.sum(axis=(1, 2))))
-        metrics = _metrics(cells.sum(axis=(1, 2)))
+        bins = _bins(cells.sum(axis=(1, 2)))
+        metrics = _metrics(bins, self.sums["scores"].sum(axis=1))
         found = self._intervals(metrics, seed) if intervals else {}
-        hits, predicted = cells[0, ..., 1].sum(axis=(1, 2)), cells[0].sum(axis=(1, 2, 3))
+        predicted, _, hits = cells.sum(axis=(2, 3))
         with np.errstate(invalid="ignore"):
             recall, iou = hits / labels, hits / (labels + predicted - hits)
         of_classes = [{"recall": float(r), "iou": float(i)} for r, i in zip(recall, iou, strict=True)]
@@ -255,7 +255,7 @@ class PixelMeasures:
         several = [place for place in used if n_images[place] > 1]
         differences = [
             _unit_sums(tables[place], n_images[place]).difference(
-                _bins(_with_hits(cells[:, place])), int(cells[0, place].sum())
+                _bins(cells[:, place]), int(cells[0, place].sum())
             )
             for place in several
         ]
@@ -332,7 +332,7 @@ def empty_sums(k: int, n_bins: int) -> dict[str, Floats]:
     """Return sums of no image of ``k`` classes, all of which add up over images."""
     return {
         "images": np.zeros(1),
-        "cells": np.zeros((4, k, N_BANDS, n_bins, 2)),
+        "cells": np.zeros((3, k, N_BANDS, n_bins)),
         "labels": np.zeros(k),
         "all": np.zeros((3, n_bins, _OF_ALL)),
         "scores": np.zeros((2, _OF_ALL)),
@@ -343,19 +343,8 @@ def empty_sums(k: int, n_bins: int) -> dict[str, Floats]:
 
 def _of_units(sums: ImageSums) -> dict[str, Floats]:
     """Return what an image adds to the sums of its place among the units."""
-    cells = sums.cells
-    by_class, by_band = cells.sum(axis=2), cells.sum(axis=1)
-    return {
-        "all": _with_hits(by_class.sum(axis=1)),
-        "scores": cells[2:].sum(axis=(1, 2, 3, 4)),
-        "classes": _with_hits(by_class),
-        "bands": _with_hits(by_band),
-    }
-
-
-def _with_hits(cells: Floats) -> Floats:
-    """Return counts, confidences and hits in bins, shape ``(3, ..., bins)``, from cells of four sums."""
-    return np.concatenate([cells[:2].sum(axis=-1), cells[:1, ..., 1]])
+    by_class, by_band = sums.cells.sum(axis=2), sums.cells.sum(axis=1)
+    return {"all": by_band.sum(axis=1), "scores": sums.scores, "classes": by_class, "bands": by_band}
 
 
 def _bins(table: Floats) -> Bins:
@@ -399,39 +388,38 @@ def _no_cells() -> Cells:
     return Cells(nothing.astype(np.int64), nothing.astype(np.int64), nothing, nothing, nothing)
 
 
-# Measures that follow from bins of the confidence, and two means.
+# Measures that follow from bins of the confidence, and two means of all classes' probabilities.
+_OF_SCORES = ("nll", "brier")
 _WAYS = {
-    name: way for name, way in streamed_measures().items() if way[0] == "outcomes" or name in ("nll", "brier")
+    name: way for name, way in streamed_measures().items() if way[0] == "outcomes" or name in _OF_SCORES
 }
 
 
-def _metrics(cells: Floats) -> dict[str, float]:
-    """Return the measures of cells of four sums, shape ``(4, bins, 2)``."""
-    bins = _bins(_with_hits(cells))
-    n, _, *scores = cells.sum(axis=(1, 2))
-    means = {name: score / n for name, score in zip(("nll", "brier"), scores, strict=True)}
-    values = {
-        name: means[name] if name in means else float(compute(bins)) for name, (_, compute) in _WAYS.items()
+def _metrics(bins: Bins, scores: Floats | None = None) -> dict[str, float]:
+    """Return the measures of bins, and those of summed negative log-likelihoods and Brier scores if given."""
+    means = {} if scores is None else dict(zip(("nll", "brier"), scores / bins.n, strict=True))
+    ways = {name: compute for name, (_, compute) in _WAYS.items() if name in means or name not in _OF_SCORES}
+    return {
+        name: float(means[name] if name in means else compute(bins)) for name, compute in ways.items()
     }
-    return {name: float(value) for name, value in values.items()}
 
 
 def _row(name: str, sums: ImageSums) -> ImageRow:
-    cells = sums.cells.sum(axis=(1, 2))
-    bins = _bins(_with_hits(cells))
+    count, confidence, hits = sums.cells.sum(axis=(1, 2))
+    n = sums.n
     return ImageRow(
         name=name,
-        n=sums.n,
-        accuracy=float(bins.correct_sum.sum()) / sums.n,
-        mean_confidence=float(bins.confidence_sum.sum()) / sums.n,
-        ece=float(bins.expected_gap()),
-        nll=float(cells[2].sum()) / sums.n,
+        n=n,
+        accuracy=float(hits.sum()) / n,
+        mean_confidence=float(confidence.sum()) / n,
+        ece=float(np.abs(hits - confidence).sum()) / n,
+        nll=float(sums.scores[0]) / n,
     )
 
 
 def _part(name: str, cells: Floats, test: GroupTest | None, **beside: float) -> PixelPart:
     """Return a part of the pixels; one that lies in a single image has a gap, but no interval of it."""
-    metrics, n = _metrics(cells), int(cells[0].sum())
+    metrics, n = _metrics(_bins(cells)), int(cells[0].sum())
     gap, unknown = metrics["mean_confidence"] - metrics["accuracy"], math.nan
     lone = GroupTest(n, 1, metrics["accuracy"], metrics["mean_confidence"], gap, *[unknown] * 5)
     return PixelPart(name, n, FrozenDict(metrics), lone if test is None else test, **beside)
