@@ -1,5 +1,6 @@
 """The command ``calibrant apply``."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,7 @@ def apply(
         typer.Argument(
             metavar="SOURCE",
             help="Predictions, with or without labels: a file, a folder, a pattern, or an address of Parquet "
-            "files. Parquet files may be larger than memory.",
+            "files. Parquet files may be larger than memory. Or score maps of images: .npz, .npy or a folder.",
         ),
     ],
     out: Annotated[
@@ -143,6 +144,8 @@ def apply(
 
     Example: calibrant apply honest/calibrator.safetensors new.json --ground-truth images.json --out out.json
 
+    Example: calibrant apply honest/calibrator.safetensors new_logits.npy --out repaired_logits.npy
+
     Example: calibrant apply calibrated/calibrator.safetensors new.npz --prior new.csv --out corrected.npz
 
     Example: calibrant apply calibrator.safetensors new.npz --adapt new.npz --labelled val.npz --out x.npz
@@ -152,6 +155,7 @@ def apply(
     from calibrant.decisions.frequencies import check_corrections
     from calibrant.evaluation.folder import load_bound_calibrator
     from calibrant.inputs import check_choice
+    from calibrant.pixels.headers import holds_images
     from calibrant.posthoc.confidence import ConfidenceCalibrator
     from calibrant.posthoc.labels import LabelCalibrator
     from calibrant.streams.applying import apply_joined, apply_to_files, is_rule, targets_of
@@ -171,6 +175,11 @@ def apply(
         check_corrections(frequencies, fitted)
     if columns.of_boxes:
         _apply_to_boxes(fitted, calibrator, source, out, columns)
+        return
+    if holds_images(source):
+        given = {"--labels": labels is not None, "--engine": on_ray, "--prior": bool(frequencies)}
+        given |= {"--by": columns.by is not None, "--id": bool(columns.ids)}
+        _apply_to_pixels(fitted, calibrator, source, out, write, [name for name in given if given[name]])
         return
     if fitted is None:
         given = {"--write": write is not None, "--engine": on_ray}
@@ -235,6 +244,27 @@ def _apply_to_boxes(
         return
     n = write_repaired(source, out, boxes, repaired_scores(fitted, boxes))
     say(f"{shown(out)}: {n:,} boxes repaired by {type(fitted).__name__}")
+
+
+def _apply_to_pixels(
+    fitted: "Calibrator | None",
+    path: Path,
+    source: str,
+    out: Path,
+    write: str | None,
+    unused: Sequence[str],
+) -> None:
+    """Write calibrated score maps, image by image."""
+    from calibrant.pixels.writing import write_calibrated
+
+    for name in unused:
+        raise InputError(f"{name}: expected none for score maps, got one; leave it out")
+    if fitted is None:
+        raise InputError(f"calibrator: expected one of score maps, got the rule {path.name}; leave rules to rows")
+    check_targets([out], [path, source])
+    with progress_bar() as progress:
+        n = write_calibrated(fitted, Path(source), out, write=write, progress=progress)
+    say(f"{shown(out)}: {n:,} images calibrated by {type(fitted).__name__}")
 
 
 def _corrected(

@@ -21,6 +21,7 @@ from calibrant.cli.options import (
     command_line,
     fast_or,
 )
+from calibrant.cli.pixels import IGNORED_PIXEL, IgnoreIndex, MapLabels, ScoreMaps
 from calibrant.cli.printing import say
 from calibrant.files import shown, suffix_of
 from calibrant.outputs import check_targets, one_writer
@@ -92,6 +93,8 @@ def calibrate(
         ),
     ] = False,
     seed: Seed = 0,
+    labels: MapLabels = None,
+    ignore_index: IgnoreIndex = IGNORED_PIXEL,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -125,6 +128,11 @@ def calibrate(
     Example: calibrant calibrate answers.csv --confidence stated,length,year --by auto --out honest
 
     Example: calibrant calibrate detections.json --ground-truth instances.json --out honest
+
+    Score maps of a segmentation are compared on a sample of the pixels of each image, with the image as the
+    unit, and all pixels of TEST are measured.
+
+    Example: calibrant calibrate val_logits.npy --test test_logits.npy --out honest
     """
     from calibrant.cli.printing import pages, print_calibration
     from calibrant.evaluation import compare, effect_of, make_choice
@@ -133,6 +141,7 @@ def calibrate(
     from calibrant.inference.memory import remembering
 
     decisive = checked_criterion(criterion)
+    maps = ScoreMaps.of(path, labels, ignore_index, columns, seed=seed)
     segments = columns.groups == SEGMENTS_BY
     columns = replace(columns, groups=None) if segments else columns
     if columns.of_boxes and keep_accuracy:
@@ -140,14 +149,16 @@ def calibrate(
 
         columns = keeping_order(columns)
         methods = ",".join(MONOTONE_METHODS) if methods in ("auto", "fast") else methods
-    sampled = {each for each in (path, test) if each is not None and _is_large(each, columns)}
+    given = [each for each in (path, test) if each is not None]
+    sampled = {each for each in given if maps is None and _is_large(each, columns)}
     with progress_bar(visible=not as_json) as progress:
         load = partial(
             _load, columns=columns, sampled=sampled, whole=all_samples, seed=seed, progress=progress
         )
+        load = load if maps is None else partial(maps.rows, progress=progress)
         validation = load(path)
         held_out = None if test is None else load(test)
-    wanted, fast = fast_or(methods)
+    wanted, fast = fast_or(methods) if maps is None else (maps.methods(methods, keep_accuracy=keep_accuracy), False)
     if out is not None:
         from calibrant.report.describe import describe_comparison
         from calibrant.report.sources import Origin, Sources
@@ -155,7 +166,7 @@ def calibrate(
 
         saved = [CALIBRATOR, RESULTS, *pages(out)]
         written = [out / name for name in (*saved, _repaired_name(test or path))]
-        check_targets(written, [path, *([] if test is None else [test])])
+        check_targets(written, given)
     # Other processes are kept out, and places that cannot be written are refused, before minutes of fitting.
     with (
         nullcontext() if out is None else one_writer(out),
@@ -176,7 +187,13 @@ def calibrate(
         )
         choice = make_choice(comparison, score=decisive, simple=simple)
         effect = effect_of(comparison, choice, validation if held_out is None else held_out)
+        calibrator = choice.result.calibrator
         whole = _whole(test, columns, choice, progress) if test in sampled else None
+        if maps is not None:
+            calibrator = fitted = maps.calibrator(calibrator)
+            # Without other images, what a repair changes is known of the sample alone.
+            measured = maps.measured(test or path, fitted if test else None, progress)
+            whole = measured.whole
         found = Calibration(comparison, choice, effect, criterion, seed, whole)
         if out is not None:
             progress("writing the report", 1, 1)
@@ -186,9 +203,11 @@ def calibrate(
             sources = Sources((test or path).name, validation=known[0], test=known[1], origin=origin)
             page = describe_comparison(comparison, choice, sources)
             page = _with_boxes(page, test or path, columns, choice) if columns.of_boxes else page
+            page = page if maps is None else measured.on(page)
             rows = validation if held_out is None else held_out
-            saved += [] if sampled else _write_repaired(test or path, columns, choice, rows, out)
-            save_results(out, choice.result.calibrator, found.to_dict(), page)
+            if not sampled and maps is None:
+                saved += _write_repaired(test or path, columns, choice, rows, out)
+            save_results(out, calibrator, found.to_dict(), page)
     if as_json:
         typer.echo(found.to_json())
         return

@@ -12,6 +12,7 @@ import typer
 
 from calibrant.cli.columns import read, read_with_labels, with_columns
 from calibrant.cli.options import STREAMS, AsJson, BinCount, Ood, word_or_list
+from calibrant.cli.pixels import IGNORED_PIXEL, IgnoreIndex
 from calibrant.errors import InputError
 from calibrant.progress import progress_bar
 
@@ -66,9 +67,7 @@ def evaluate(
         ),
     ] = None,
     ood: Ood = None,
-    ignore_index: Annotated[
-        int, typer.Option("--ignore-index", help="Label of the pixels of score maps that do not count.")
-    ] = 255,
+    ignore_index: IgnoreIndex = IGNORED_PIXEL,
     skip_bad: Annotated[
         bool,
         typer.Option(

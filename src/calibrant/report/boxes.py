@@ -21,9 +21,9 @@ from calibrant.report.page import (
     BoxCurve,
     BoxGroup,
     BoxMap,
-    BoxMeasureLine,
     BoxPanel,
     BoxPicture,
+    ImageMeasureLine,
     Page,
 )
 
@@ -51,7 +51,7 @@ def with_boxes(
     each = (pairs,) if repaired is None else (pairs, repaired)
     found = [evaluate_boxes(one, measures=["accuracy"], intervals=True) for one in each]
     measures = [
-        BoxMeasureLine(
+        ImageMeasureLine(
             measure.title,
             measure.better,
             _known(measure.value),
