@@ -238,25 +238,33 @@ def _evaluate_pixels(
     """Print the measures of score maps, of their classes, and by distance to the border of a region."""
     from calibrant.cli.printing import diagram_of, print_heading
     from calibrant.evaluation.full import verdict_sentence
+    from calibrant.metrics.names import MEASURES, resolve_measures
     from calibrant.pixels import evaluate_pixels, open_images
+    from calibrant.pixels.measures import pixel_measures
     from calibrant.show.terminal import Console
 
-    if measures != "core":
+    known = pixel_measures()
+    wanted = word_or_list(measures, "core", "all")
+    named = known if isinstance(wanted, str) else resolve_measures(wanted)
+    for name in (name for name in named if name not in known):
         raise InputError(
-            f"--measures: expected core for score maps, which have the measures of sums, got {measures!r}"
+            f"--measures: expected measures of sums or ranks for score maps, got {name}; known are "
+            f"{', '.join(known)}"
         )
+    ranks = wanted == "all" or (wanted != "core" and any(MEASURES[name].of_ranks for name in named))
     for name in (name for name, value in unused.items() if value):
         raise InputError(
             f"{name}: expected none for score maps, whose unit is the image, got one; leave it out"
         )
     images = open_images(source, labels, ignore_index=ignore_index)
     with progress_bar(visible=not as_json) as progress:
-        found = evaluate_pixels(images, n_bins=bins, intervals=intervals, progress=progress)
+        measured = evaluate_pixels(images, n_bins=bins, intervals=intervals, ranks=ranks, progress=progress)
+    found = measured.only(named)
     if as_json:
         typer.echo(found.to_json())
         return
     console, table = Console(), found.to_table()
-    print_heading(console, source, table.title, verdict_sentence(found.metrics))
+    print_heading(console, source, table.title, verdict_sentence(measured.metrics))
     console.show(table)
     console.print()
     console.print(diagram_of(found.bins))

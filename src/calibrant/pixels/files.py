@@ -163,13 +163,13 @@ class _Archive:
                 raise FormatError(
                     f"expected labels beside {form}, got none; save them as labels of shape (n, h, w)"
                 )
-            scores, shape, _ = opened = opened_array(archive, f"{form}.npy")
-            single = len(shape) == 3
-            _check_rank(shape, 3 if single else 4, "", form)
-            n = 1 if single else shape[0]
             masks: Iterator[Array | None] = repeat(None)
             with ExitStack() as files:
+                scores, shape, _ = opened = opened_array(archive, f"{form}.npy")
                 files.enter_context(scores)
+                single = len(shape) == 3
+                _check_rank(shape, 3 if single else 4, "", form)
+                n = 1 if single else shape[0]
                 if self.how.labelled:
                     file, mask_shape, _ = labels = opened_array(archive, "labels.npy")
                     files.enter_context(file)

@@ -3,9 +3,10 @@
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,6 +19,7 @@ from calibrant.evaluation.groups import GroupTest, group_tests, sentence_on_grou
 from calibrant.evaluation.tables import measures_table
 from calibrant.inference.intervals import Interval
 from calibrant.inputs import Floats, Progress
+from calibrant.metrics.names import MEASURES
 from calibrant.pixels.borders import band_names
 from calibrant.pixels.images import PixelImage
 from calibrant.pixels.sums import N_BANDS, ImageSums, image_sums
@@ -25,7 +27,8 @@ from calibrant.results import FrozenDict, Result
 from calibrant.show.numbers import Cell, count, percent, points, span
 from calibrant.show.table import Column, Table
 from calibrant.streams.measures import streamed_measures
-from calibrant.streams.sketch_bounds import Cells
+from calibrant.streams.sketch import RankSketch
+from calibrant.streams.sketch_bounds import Bounded, Cells
 from calibrant.streams.unit_sums import UnitSums
 from calibrant.threads import one_thread_each
 
@@ -91,6 +94,8 @@ class PixelEvaluation(Result):
         n_ignored: Number of images in which every pixel is ignored.
         k: Number of classes.
         metrics: The measures by name, each over all pixels.
+        bounds: For measures that depend on the order of all confidences, if they were wanted, bounds that
+            contain the exact value. All other measures are exact.
         mean_iou: Mean over the classes of intersection over union; classes without pixels are left out.
         intervals: 95 % intervals by name, from images that are drawn again, if requested.
         bins: Confidence and accuracy in bins of equal width, for the reliability diagram.
@@ -112,11 +117,29 @@ class PixelEvaluation(Result):
     classes: tuple[PixelPart, ...]
     bands: tuple[PixelPart, ...]
     worst: tuple[ImageRow, ...]
+    bounds: Mapping[str, Bounded] = field(default_factory=FrozenDict)
+
+    def only(self, names: Collection[str]) -> "PixelEvaluation":
+        """Return the evaluation with these measures."""
+        chosen = {
+            key: FrozenDict({name: each for name, each in getattr(self, key).items() if name in names})
+            for key in ("metrics", "bounds", "intervals")
+        }
+        return replace(self, **chosen)
 
     def to_table(self) -> Table:
         """Return the measures, with their intervals by image."""
         left_out = f"{self.n_ignored:,} images are left out, in which every pixel is ignored"
-        notes = (f"mean IoU: {100 * self.mean_iou:.2f} %", *([left_out] if self.n_ignored else []))
+        within = [
+            f"{MEASURES[name].title}: within {(each.high - each.low) / 2:.1g} of the exact value"
+            for name, each in self.bounds.items()
+            if each.high > each.low
+        ]
+        notes = (
+            f"mean IoU: {100 * self.mean_iou:.2f} %",
+            *within,
+            *([left_out] if self.n_ignored else []),
+        )
         title = f"{self.n:,} pixels of {self.n_images:,} images, {self.k} classes"
         return measures_table({"value": self.metrics}, self.intervals, title=title, notes=notes)
 
@@ -138,6 +161,8 @@ class PixelMeasures:
 
     Args:
         n_bins: Number of bins of the binned measures.
+        ranks: Whether the confidences are counted in narrow cells, too, from which measures of their order
+            follow (:class:`~calibrant.streams.RankSketch`).
 
     Attributes:
         sums: All sums by name, which add up over parts of the images; empty before the first image.
@@ -150,8 +175,9 @@ class PixelMeasures:
         (2, 0.5, 0.35)
     """
 
-    def __init__(self, *, n_bins: int = 15) -> None:
+    def __init__(self, *, n_bins: int = 15, ranks: bool = False) -> None:
         self.n_bins = check_bins(n_bins)
+        self.sketch = RankSketch() if ranks else None
         self.sums: dict[str, Floats] = {}
         self._n_ignored = 0
         self._worst: list[tuple[float, int, ImageRow]] = []
@@ -175,7 +201,7 @@ class PixelMeasures:
 
     def add(self, image: PixelImage) -> ImageRow | None:
         """Sum the pixels of an image and return its own measures; None if every pixel is ignored."""
-        return self.include(image.name, image_sums(image, n_bins=self.n_bins))
+        return self.include(image.name, image_sums(image, n_bins=self.n_bins, ranks=self.sketch is not None))
 
     def include(self, name: str, sums: ImageSums) -> ImageRow | None:
         """Add the sums of an image and return its own measures; None if every pixel is ignored."""
@@ -191,6 +217,8 @@ class PixelMeasures:
         self.sums["images"] += 1
         self.sums["cells"] += sums.cells
         self.sums["labels"] += sums.labels
+        if self.sketch is not None and sums.outcomes is not None:
+            self.sketch.add_sorted(sums.outcomes)
         for key, values in _of_units(sums).items():
             self.sums[key][..., number % self.sums[key].shape[-1]] += values
         row = _row(name, sums)
@@ -206,6 +234,8 @@ class PixelMeasures:
             raise InputError("merge: expected sums of as many classes and bins, got others")
         self.sums = {key: value + self.sums.get(key, 0.0) for key, value in (other.sums or self.sums).items()}
         self._n_ignored += other._n_ignored
+        if self.sketch is not None and other.sketch is not None:
+            self.sketch.merge(other.sketch)
         self._worst = heapq.nlargest(_WORST, [*self._worst, *other._worst])
 
     def compute(self, *, intervals: bool = False, seed: int = 0) -> PixelEvaluation:
@@ -226,6 +256,7 @@ class PixelMeasures:
         bins = _bins(cells.sum(axis=(1, 2)))
         metrics = _metrics(bins, self.sums["scores"].sum(axis=1))
         found = self._intervals(metrics, seed) if intervals else {}
+        bounds = {} if self.sketch is None else _ranked(self.sketch, self.n_bins)
         predicted, _, hits = cells.sum(axis=(2, 3))
         with np.errstate(invalid="ignore"):
             recall, iou = hits / labels, hits / (labels + predicted - hits)
@@ -235,7 +266,8 @@ class PixelMeasures:
             n_images=self.n_images,
             n_ignored=self._n_ignored,
             k=len(labels),
-            metrics=FrozenDict(metrics),
+            metrics=FrozenDict(metrics | {name: each.value for name, each in bounds.items()}),
+            bounds=FrozenDict(bounds),
             mean_iou=float(np.nanmean(iou)),
             intervals=FrozenDict(found),
             bins=bins,
@@ -277,6 +309,7 @@ def evaluate_pixels(
     *,
     n_bins: int = 15,
     intervals: bool = False,
+    ranks: bool = False,
     calibrator: Callable[[Tensor], Tensor] | None = None,
     progress: Progress | None = None,
 ) -> PixelEvaluation:
@@ -286,6 +319,9 @@ def evaluate_pixels(
         images: What :func:`~calibrant.pixels.open_images` or ``images_of_batches`` returns.
         n_bins: Number of bins of the binned measures.
         intervals: Whether to draw images again for 95 % intervals.
+        ranks: Whether to measure what depends on the order of all confidences, too: AURC, excess AURC, AUGRC,
+            AUROC of correctness and the error of bins of equal count, with bounds that contain the exact
+            values, from counts in narrow cells.
         calibrator: A calibrator of score maps that is applied first, such as a
             :class:`~calibrant.posthoc.PixelCalibration`.
         progress: Called with the name of the image, the number that are done, and the total if it is known.
@@ -297,9 +333,10 @@ def evaluate_pixels(
         >>> found.n, round(found.metrics["ece"], 3)
         (2, 0.35)
     """
-    measures = PixelMeasures(n_bins=n_bins)
+    measures = PixelMeasures(n_bins=n_bins, ranks=ranks)
     total = len(images) if isinstance(images, Sized) else 0
-    for done, (name, sums) in enumerate(_summed(images, measures.n_bins, calibrator)):
+    sum_up = partial(image_sums, n_bins=measures.n_bins, ranks=ranks)
+    for done, (name, sums) in enumerate(_summed(images, sum_up, calibrator)):
         if progress is not None:
             progress(name, done, max(total, done + 1))
         measures.include(name, sums)
@@ -307,13 +344,15 @@ def evaluate_pixels(
 
 
 def _summed(
-    images: Iterable[PixelImage], n_bins: int, calibrator: Callable[[Tensor], Tensor] | None
+    images: Iterable[PixelImage],
+    sum_up: Callable[[PixelImage], ImageSums],
+    calibrator: Callable[[Tensor], Tensor] | None,
 ) -> Iterator[tuple[str, ImageSums]]:
     """Yield the sums of images in order; a few images are summed side by side, one thread each."""
     workers = torch.get_num_threads()
 
     def work(image: PixelImage) -> tuple[str, ImageSums]:
-        return image.name, image_sums(image.changed(calibrator), n_bins=n_bins)
+        return image.name, sum_up(image.changed(calibrator))
 
     if workers == 1:
         yield from map(work, images)
@@ -393,6 +432,17 @@ _OF_SCORES = ("nll", "brier")
 _WAYS = {
     name: way for name, way in streamed_measures().items() if way[0] == "outcomes" or name in _OF_SCORES
 }
+_OF_RANKS = {name: compute for name, (part, compute) in streamed_measures().items() if part == "ranks"}
+
+
+def pixel_measures() -> tuple[str, ...]:
+    """Return the measures of score maps: those of sums, then those of ranks."""
+    return (*_WAYS, *_OF_RANKS)
+
+
+def _ranked(sketch: RankSketch, n_bins: int) -> dict[str, Bounded]:
+    found = sketch.compute(n_bins=n_bins)
+    return {name: compute(found) for name, compute in _OF_RANKS.items()}
 
 
 def _metrics(bins: Bins, scores: Floats | None = None) -> dict[str, float]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from calibrant.bins import bin_number
 from calibrant.errors import InputError
 from calibrant.inputs import Floats
-from calibrant.outcomes import LEAST_PROB
+from calibrant.outcomes import LEAST_PROB, Outcomes
 from calibrant.pixels.borders import BANDS, border_bands
 from calibrant.pixels.images import MapForm, PixelImage
 
@@ -43,11 +43,13 @@ class ImageSums:
             and the number of those that are right, shape ``(3, k, bands, bins)``.
         scores: The sums of the negative log-likelihoods and of the Brier scores, shape ``(2,)``.
         labels: Number of pixels of each class, shape ``(k,)``.
+        outcomes: The confidences in ascending order, and whether they are right, if ranks are wanted.
     """
 
     cells: Floats
     scores: Floats
     labels: npt.NDArray[np.int64]
+    outcomes: Outcomes | None = None
 
     @property
     def n(self) -> int:
@@ -55,8 +57,14 @@ class ImageSums:
         return int(self.labels.sum())
 
 
-def image_sums(image: PixelImage, *, n_bins: int) -> ImageSums:
-    """Sum the pixels of an image; one in which every pixel is ignored has sums of 0."""
+def image_sums(image: PixelImage, *, n_bins: int, ranks: bool = False) -> ImageSums:
+    """Sum the pixels of an image; one in which every pixel is ignored has sums of 0.
+
+    Args:
+        image: The image.
+        n_bins: Number of bins of the confidence.
+        ranks: Whether the confidences are returned in order, too.
+    """
     given, k = image.known_labels().numpy(), image.k
     small = np.uint8 if k < 254 else np.int32
     ignored = given == image.ignore_index
@@ -64,23 +72,31 @@ def image_sums(image: PixelImage, *, n_bins: int) -> ImageSums:
     y = given.astype(small, copy=False) if counted is None else np.where(ignored, 0, given).astype(small)
     scores, own, band = image.scores.flatten(1), y.ravel(), border_bands(y, counted).ravel()
     cells, sums = np.zeros((2, k * n_bins * N_BANDS * 2)), np.zeros(2)
-    step = max(1, _TILE // k)
+    step, outcomes = max(1, _TILE // k), []
     for start in range(0, len(own), step):
         at = slice(start, start + step)
         few = None if counted is None else counted.ravel()[at]
-        tile = _tile_sums(image, scores[:, at], own[at], band[at], few, n_bins)
-        cells += tile[0]
-        sums += tile[1]
+        tile, scored, each = _tile_sums(image, scores[:, at], own[at], band[at], few, n_bins)
+        cells += tile
+        sums += scored
+        if ranks:
+            outcomes.append(each if few is None else (each[0][few], each[1][few]))
     split = cells.reshape(2, k, n_bins, N_BANDS, 2).transpose(0, 1, 3, 2, 4)
     labels = np.array([np.count_nonzero(own == number) for number in range(k)])
     labels[0] -= np.count_nonzero(ignored)
-    return ImageSums(np.concatenate([split[..., 0] + split[..., 1], split[:1, ..., 1]]), sums, labels)
+    table = np.concatenate([split[..., 0] + split[..., 1], split[:1, ..., 1]])
+    return ImageSums(table, sums, labels, _in_order(outcomes) if ranks else None)
+
+
+def _in_order(tiles: list[tuple[Array, Array]]) -> Outcomes:
+    confidence, right = (torch.from_numpy(np.concatenate(each)) for each in zip(*tiles, strict=True))
+    return Outcomes(confidence, right).sorted()
 
 
 def _tile_sums(
     image: PixelImage, scores: Tensor, own: Array, band: Array, counted: Array | None, n_bins: int
-) -> tuple[Floats, tuple[float, float]]:
-    """Return the counts and confidences of some pixels in each cell, and the sums of their scores.
+) -> tuple[Floats, tuple[float, float], tuple[Array, Array]]:
+    """Return counts and confidences of some pixels in each cell, sums of scores, and confidences with hits.
 
     Args:
         image: The image, for what its scores are and for error messages.
@@ -96,13 +112,15 @@ def _tile_sums(
     n_cells = k * n_bins * 2 * N_BANDS
     narrow = np.int16 if n_cells < 1 << 15 else np.int32
     predicted, highest = _most_probable(p)
-    confidence = highest.astype(np.float64)
+    if image.form == "probs":
+        np.minimum(highest, 1, out=highest)
+    confidence, right = highest.astype(np.float64), predicted == own
     cell = predicted.astype(narrow)
     cell *= n_bins
     cell += bin_number(confidence, n_bins, exact=highest.dtype != np.float64).astype(narrow)
     cell -= 1
     cell *= 2 * N_BANDS
-    cell += 2 * band + (predicted == own)
+    cell += 2 * band + right
     place = own.astype(np.int32)
     place *= m
     place += _counting(m)
@@ -117,7 +135,8 @@ def _tile_sums(
     count = torch.bincount(index, minlength=n_cells + 1)
     sums = torch.bincount(index, torch.from_numpy(confidence), minlength=n_cells + 1)
     brier = _sum_of_squares(p.ravel()) - 2 * of_class.sum() + n
-    return np.stack([count.numpy(), sums.numpy()])[:, :n_cells], (losses.sum(), brier)
+    cells = np.stack([count.numpy(), sums.numpy()])[:, :n_cells]
+    return cells, (losses.sum(), brier), (highest, right)
 
 
 @cache
