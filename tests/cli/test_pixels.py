@@ -105,7 +105,12 @@ def test_calibrate_compares_on_a_sample_and_measures_all_pixels_of_the_test_imag
     found = results["whole"]["after"]
     assert {name: found[name] for name in expected.metrics} == pytest.approx(expected.metrics, abs=1e-6)
     page = (folder / "report.html").read_text()
-    for text in ("8,832 pixels of 12 images, 4 classes", "pixels to the border", "worst images", "after repair"):
+    for text in (
+        "8,832 pixels of 12 images, 4 classes",
+        "pixels to the border",
+        "worst images",
+        "after repair",
+    ):
         assert text in page
     assert page.count("data:image/png;base64") == 2
     assert run("report", folder, "--out", files / "again.html")[0] == 0
@@ -153,9 +158,15 @@ def test_report_describes_score_maps_without_a_fit(files, run):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("apply {saved} val_logits.npy --out new_probs.npy", "out: expected a .npy file with 'logits' in its"),
+        (
+            "apply {saved} val_logits.npy --out new_probs.npy",
+            "out: expected a .npy file with 'logits' in its",
+        ),
         ("apply {saved} val.npz --out new.npy", "out: expected a .npz file, as val.npz is, got new.npy"),
-        ("apply {saved} val.npz --out new.npz --write confidence", "write: expected 'logits' or 'probs', got"),
+        (
+            "apply {saved} val.npz --out new.npz --write confidence",
+            "write: expected 'logits' or 'probs', got",
+        ),
         ("apply {saved} val.npz --out new.npz --prior balanced", "--prior: expected none for score maps"),
         ("apply {saved} other.npz --out new.npz", "expected maps of the 4 classes of the fit, got 3"),
         ("apply {saved} nan.npz --out new.npz", "nan.npz, image 1: logits: expected numbers, got NaN in row"),

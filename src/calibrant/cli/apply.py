@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from calibrant.streams.rewriting import Engine
 
 
-@partial(with_columns, without=("unit", "iou"), boxes_by=())
+@partial(with_columns, without=("unit", "iou", "only"), boxes_by=())
 def apply(
     calibrator: SavedCalibrator,
     source: Annotated[
@@ -260,7 +260,9 @@ def _apply_to_pixels(
     for name in unused:
         raise InputError(f"{name}: expected none for score maps, got one; leave it out")
     if fitted is None:
-        raise InputError(f"calibrator: expected one of score maps, got the rule {path.name}; leave rules to rows")
+        raise InputError(
+            f"calibrator: expected one of score maps, got the rule {path.name}; leave rules to rows"
+        )
     check_targets([out], [path, source])
     with progress_bar() as progress:
         n = write_calibrated(fitted, Path(source), out, write=write, progress=progress)

@@ -12,6 +12,7 @@ import typer
 
 from calibrant.cli.columns import read, with_columns
 from calibrant.cli.options import (
+    COLUMNS,
     METHODS,
     OUTPUT,
     AsJson,
@@ -23,6 +24,7 @@ from calibrant.cli.options import (
 )
 from calibrant.cli.pixels import IGNORED_PIXEL, IgnoreIndex, MapLabels, ScoreMaps
 from calibrant.cli.printing import say
+from calibrant.errors import InputError
 from calibrant.files import shown, suffix_of
 from calibrant.outputs import check_targets, one_writer
 from calibrant.progress import progress_bar
@@ -48,6 +50,15 @@ def calibrate(
     ],
     test: Annotated[
         Path | None, typer.Option("--test", help="Predictions to measure on.", metavar="TEST")
+    ] = None,
+    test_ground_truth: Annotated[
+        Path | None,
+        typer.Option(
+            "--test-ground-truth",
+            help="The objects of TEST, if they are in another file or folder than those of VAL.",
+            metavar="FILE|FOLDER",
+            rich_help_panel=COLUMNS,
+        ),
     ] = None,
     methods: Methods = "auto",
     keep_accuracy: Annotated[
@@ -149,16 +160,21 @@ def calibrate(
 
         columns = keeping_order(columns)
         methods = ",".join(MONOTONE_METHODS) if methods in ("auto", "fast") else methods
+    if test_ground_truth is not None and not (columns.of_boxes and test):
+        raise InputError("--test-ground-truth: expected together with --ground-truth and --test, got neither")
+    columns, of_test = _columns_of_parts(columns, path, test, test_ground_truth)
+    measured_columns = columns if test is None else of_test
     given = [each for each in (path, test) if each is not None]
     sampled = {each for each in given if maps is None and _is_large(each, columns)}
     with progress_bar(visible=not as_json) as progress:
-        load = partial(
-            _load, columns=columns, sampled=sampled, whole=all_samples, seed=seed, progress=progress
-        )
-        load = load if maps is None else partial(maps.rows, progress=progress)
-        validation = load(path)
-        held_out = None if test is None else load(test)
-    wanted, fast = fast_or(methods) if maps is None else (maps.methods(methods, keep_accuracy=keep_accuracy), False)
+        load = partial(_load, sampled=sampled, whole=all_samples, seed=seed, progress=progress)
+        if maps is not None:
+            load = lambda path, **_: maps.rows(path, progress)  # noqa: E731  # short
+        validation = load(path, columns=columns)
+        held_out = None if test is None else load(test, columns=of_test)
+    wanted, fast = (
+        fast_or(methods) if maps is None else (maps.methods(methods, keep_accuracy=keep_accuracy), False)
+    )
     if out is not None:
         from calibrant.report.describe import describe_comparison
         from calibrant.report.sources import Origin, Sources
@@ -202,11 +218,11 @@ def calibrate(
             known = [None if each is None else _known_before(each) for each in (validation, held_out)]
             sources = Sources((test or path).name, validation=known[0], test=known[1], origin=origin)
             page = describe_comparison(comparison, choice, sources)
-            page = _with_boxes(page, test or path, columns, choice) if columns.of_boxes else page
+            page = _with_boxes(page, test or path, measured_columns, choice) if columns.of_boxes else page
             page = page if maps is None else measured.on(page)
             rows = validation if held_out is None else held_out
             if not sampled and maps is None:
-                saved += _write_repaired(test or path, columns, choice, rows, out)
+                saved += _write_repaired(test or path, measured_columns, choice, rows, out)
             save_results(out, calibrator, found.to_dict(), page)
     if as_json:
         typer.echo(found.to_json())
@@ -217,6 +233,20 @@ def calibrate(
         console.say("--keep-accuracy compares only methods that keep the predictions.", style="dim")
     if out is not None:
         console.say(f"Saved in {shown(out)}: {', '.join(saved)}")
+
+
+def _columns_of_parts(
+    columns: "Columns", path: Path, test: Path | None, test_ground_truth: Path | None
+) -> "tuple[Columns, Columns]":
+    """Return how VAL and TEST are read: boxes of two parts of the images have each their own."""
+    if test is None or not columns.of_boxes:
+        return columns, columns
+    from calibrant.boxes.columns import BoxColumns, columns_of_parts
+
+    assert isinstance(columns, BoxColumns)
+    if test_ground_truth is not None:
+        return columns, replace(columns, ground_truth=test_ground_truth)
+    return columns_of_parts(columns, path, test)
 
 
 def _is_large(path: Path, columns: "Columns") -> bool:

@@ -84,9 +84,7 @@ class ScoreMaps:
         """Open a file or folder; labels are named for the first alone."""
         from calibrant.pixels.files import open_images
 
-        return open_images(
-            path, self.labels if path == self.first else None, ignore_index=self.ignore_index
-        )
+        return open_images(path, self.labels if path == self.first else None, ignore_index=self.ignore_index)
 
     def rows(self, path: Path, progress: "Progress") -> "Predictions":
         """Return a sample of the pixels of each image, and say how large it is."""
@@ -153,14 +151,10 @@ class MeasuredMaps:
 
         if self.after is None:
             return None
-        return WholeStream(
-            self.before.n, dict(self.before.metrics), dict(self.after.metrics), "pixels"
-        )
+        return WholeStream(self.before.n, dict(self.before.metrics), dict(self.after.metrics), "pixels")
 
     def on(self, page: "Page") -> "Page":
         """Return a page with the part about score maps."""
         from calibrant.report.pixels import with_pixels
 
-        return with_pixels(
-            page, self.images, self.before, after=self.after, calibrator=self.calibrator
-        )
+        return with_pixels(page, self.images, self.before, after=self.after, calibrator=self.calibrator)

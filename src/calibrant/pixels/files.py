@@ -176,7 +176,9 @@ class _Archive:
                     if not single and mask_shape[:1] != (n,):
                         raise InputError(f"labels: expected masks of {n} images, got shape {mask_shape}")
                     masks = _each(labels, single=single)
-                for number, (array, mask) in enumerate(zip(_each(opened, single=single), masks, strict=False)):
+                for number, (array, mask) in enumerate(
+                    zip(_each(opened, single=single), masks, strict=False)
+                ):
                     name = self.path.name if single else f"{self.path.name}, image {number}"
                     yield self.how.image(name, form, array, mask)
 

@@ -429,9 +429,7 @@ def _no_cells() -> Cells:
 
 # Measures that follow from bins of the confidence, and two means of all classes' probabilities.
 _OF_SCORES = ("nll", "brier")
-_WAYS = {
-    name: way for name, way in streamed_measures().items() if way[0] == "outcomes" or name in _OF_SCORES
-}
+_WAYS = {name: way for name, way in streamed_measures().items() if way[0] == "outcomes" or name in _OF_SCORES}
 _OF_RANKS = {name: compute for name, (part, compute) in streamed_measures().items() if part == "ranks"}
 
 
@@ -449,9 +447,7 @@ def _metrics(bins: Bins, scores: Floats | None = None) -> dict[str, float]:
     """Return the measures of bins, and those of summed negative log-likelihoods and Brier scores if given."""
     means = {} if scores is None else dict(zip(("nll", "brier"), scores / bins.n, strict=True))
     ways = {name: compute for name, (_, compute) in _WAYS.items() if name in means or name not in _OF_SCORES}
-    return {
-        name: float(means[name] if name in means else compute(bins)) for name, compute in ways.items()
-    }
+    return {name: float(means[name] if name in means else compute(bins)) for name, compute in ways.items()}
 
 
 def _row(name: str, sums: ImageSums) -> ImageRow:

@@ -381,6 +381,8 @@ class BoxClassLine:
     precision: float | None
     score: float | None
     ap: float | None
+    precision_low: float | None = None
+    precision_high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -403,11 +405,13 @@ class BoxMap:
 
 @dataclass(frozen=True)
 class BoxCurve:
-    """Precision and the share of objects that are found, by threshold of the score."""
+    """Precision with its interval by image and the share of objects that are found, by threshold."""
 
     threshold: tuple[float, ...]
     precision: tuple[float, ...]
     found: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

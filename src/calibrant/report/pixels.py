@@ -44,7 +44,7 @@ def with_pixels(
             MEASURES[name].title,
             MEASURES[name].better,
             value,
-            *((each.low, each.high) if (each := before.intervals.get(name)) else (None, None)),
+            *((ends.low, ends.high) if (ends := before.intervals.get(name)) else (None, None)),
             None if after is None else after.metrics[name],
             MEASURES[name].percent,
         )
