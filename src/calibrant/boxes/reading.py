@@ -66,8 +66,8 @@ def read_images(path: str | os.PathLike[str], truth: GroundTruth) -> set[Any]:
     for each in named:
         if each not in known and Path(each).name not in known:
             raise InputError(
-                f"{path.name}: expected images of the ground truth, got {each!r}; name the number or the file "
-                "of an image in each line"
+                f"{path.name}: expected images of the ground truth, got {each!r}; name the number or the "
+                "file of an image in each line"
             )
     if not named:
         raise InputError(f"{path.name}: expected at least one image, got none")

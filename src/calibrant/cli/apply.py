@@ -1,6 +1,6 @@
 """The command ``calibrant apply``."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ def apply(
         typer.Argument(
             metavar="SOURCE",
             help="Predictions, with or without labels: a file, a folder, a pattern, or an address of Parquet "
-            "files. Parquet files may be larger than memory. Or score maps of images: .npz, .npy or a folder.",
+            "files. Parquet files may be larger than memory. Or score maps: .npz, .npy or a folder.",
         ),
     ],
     out: Annotated[
@@ -173,13 +173,9 @@ def apply(
     fitted = None if is_rule(calibrator) else load_bound_calibrator(calibrator)
     if frequencies:
         check_corrections(frequencies, fitted)
-    if columns.of_boxes:
-        _apply_to_boxes(fitted, calibrator, source, out, columns)
-        return
-    if holds_images(source):
+    if columns.of_boxes or holds_images(source):
         given = {"--labels": labels is not None, "--engine": on_ray, "--prior": bool(frequencies)}
-        given |= {"--by": columns.by is not None, "--id": bool(columns.ids)}
-        _apply_to_pixels(fitted, calibrator, source, out, write, [name for name in given if given[name]])
+        _apply_to_images(fitted, calibrator, source, out, columns, write, given)
         return
     if fitted is None:
         given = {"--write": write is not None, "--engine": on_ray}
@@ -246,18 +242,23 @@ def _apply_to_boxes(
     say(f"{shown(out)}: {n:,} boxes repaired by {type(fitted).__name__}")
 
 
-def _apply_to_pixels(
+def _apply_to_images(
     fitted: "Calibrator | None",
     path: Path,
     source: str,
     out: Path,
+    columns: "Columns",
     write: str | None,
-    unused: Sequence[str],
+    unused: Mapping[str, bool],
 ) -> None:
-    """Write calibrated score maps, image by image."""
+    """Write the boxes of a detector, or score maps image by image."""
     from calibrant.pixels.writing import write_calibrated
 
-    for name in unused:
+    if columns.of_boxes:
+        _apply_to_boxes(fitted, path, source, out, columns)
+        return
+    given = {**unused, "--by": columns.by is not None, "--id": bool(columns.ids)}
+    for name in (name for name, value in given.items() if value):
         raise InputError(f"{name}: expected none for score maps, got one; leave it out")
     if fitted is None:
         raise InputError(

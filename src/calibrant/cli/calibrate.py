@@ -155,33 +155,21 @@ def calibrate(
     maps = ScoreMaps.of(path, labels, ignore_index, columns, seed=seed)
     segments = columns.groups == SEGMENTS_BY
     columns = replace(columns, groups=None) if segments else columns
-    if columns.of_boxes and keep_accuracy:
-        from calibrant.boxes.repair import MONOTONE_METHODS, keeping_order
-
-        columns = keeping_order(columns)
-        methods = ",".join(MONOTONE_METHODS) if methods in ("auto", "fast") else methods
-    if test_ground_truth is not None and not (columns.of_boxes and test):
-        raise InputError("--test-ground-truth: expected together with --ground-truth and --test, got neither")
-    columns, of_test = _columns_of_parts(columns, path, test, test_ground_truth)
-    measured_columns = columns if test is None else of_test
-    given = [each for each in (path, test) if each is not None]
+    columns, wanted, fast = _wanted(methods, columns, maps, keep_accuracy=keep_accuracy)
+    columns, of_measured = _columns_of_parts(columns, path, test, test_ground_truth)
+    measured, given = test or path, [each for each in (path, test) if each is not None]
     sampled = {each for each in given if maps is None and _is_large(each, columns)}
     with progress_bar(visible=not as_json) as progress:
-        load = partial(_load, sampled=sampled, whole=all_samples, seed=seed, progress=progress)
-        if maps is not None:
-            load = lambda path, **_: maps.rows(path, progress)  # noqa: E731  # short
+        load = partial(_load, maps=maps, sampled=sampled, whole=all_samples, seed=seed, progress=progress)
         validation = load(path, columns=columns)
-        held_out = None if test is None else load(test, columns=of_test)
-    wanted, fast = (
-        fast_or(methods) if maps is None else (maps.methods(methods, keep_accuracy=keep_accuracy), False)
-    )
+        held_out = None if test is None else load(test, columns=of_measured)
     if out is not None:
         from calibrant.report.describe import describe_comparison
         from calibrant.report.sources import Origin, Sources
         from calibrant.report.write import save_results
 
         saved = [CALIBRATOR, RESULTS, *pages(out)]
-        written = [out / name for name in (*saved, _repaired_name(test or path))]
+        written = [out / name for name in (*saved, _repaired_name(measured))]
         check_targets(written, given)
     # Other processes are kept out, and places that cannot be written are refused, before minutes of fitting.
     with (
@@ -203,26 +191,23 @@ def calibrate(
         )
         choice = make_choice(comparison, score=decisive, simple=simple)
         effect = effect_of(comparison, choice, validation if held_out is None else held_out)
-        calibrator = choice.result.calibrator
-        whole = _whole(test, columns, choice, progress) if test in sampled else None
-        if maps is not None:
-            calibrator = fitted = maps.calibrator(calibrator)
-            # Without other images, what a repair changes is known of the sample alone.
-            measured = maps.measured(test or path, fitted if test else None, progress)
-            whole = measured.whole
+        pixels = None if maps is None else maps.measured(path, test, choice, progress)
+        whole = _whole(test, columns, choice, progress) if test in sampled else pixels and pixels.whole
         found = Calibration(comparison, choice, effect, criterion, seed, whole)
         if out is not None:
             progress("writing the report", 1, 1)
             files = {"validation": path} | ({} if test is None else {"test": test})
             origin = Origin(command_line(), files, seed)
             known = [None if each is None else _known_before(each) for each in (validation, held_out)]
-            sources = Sources((test or path).name, validation=known[0], test=known[1], origin=origin)
+            sources = Sources(measured.name, validation=known[0], test=known[1], origin=origin)
             page = describe_comparison(comparison, choice, sources)
-            page = _with_boxes(page, test or path, measured_columns, choice) if columns.of_boxes else page
-            page = page if maps is None else measured.on(page)
             rows = validation if held_out is None else held_out
-            if not sampled and maps is None:
-                saved += _write_repaired(test or path, measured_columns, choice, rows, out)
+            if pixels is not None:
+                page = pixels.on(page)
+            elif not sampled:
+                page = _with_boxes(page, measured, of_measured, choice) if columns.of_boxes else page
+                saved += _write_repaired(measured, of_measured, choice, rows, out)
+            calibrator = choice.result.calibrator if pixels is None else pixels.calibrator
             save_results(out, calibrator, found.to_dict(), page)
     if as_json:
         typer.echo(found.to_json())
@@ -235,11 +220,30 @@ def calibrate(
         console.say(f"Saved in {shown(out)}: {', '.join(saved)}")
 
 
+def _wanted(
+    methods: str, columns: "Columns", maps: ScoreMaps | None, *, keep_accuracy: bool
+) -> "tuple[Columns, str | list[str], bool]":
+    """Return how rows are read for some methods, the methods, and whether only the quick ones are meant."""
+    if maps is not None:
+        return columns, maps.methods(methods, keep_accuracy=keep_accuracy), False
+    if columns.of_boxes and keep_accuracy:
+        from calibrant.boxes.repair import MONOTONE_METHODS, keeping_order
+
+        columns = keeping_order(columns)
+        methods = ",".join(MONOTONE_METHODS) if methods in ("auto", "fast") else methods
+    return columns, *fast_or(methods)
+
+
 def _columns_of_parts(
     columns: "Columns", path: Path, test: Path | None, test_ground_truth: Path | None
 ) -> "tuple[Columns, Columns]":
     """Return how VAL and TEST are read: boxes of two parts of the images have each their own."""
     if test is None or not columns.of_boxes:
+        if test_ground_truth is not None:
+            raise InputError(
+                "--test-ground-truth: expected together with --ground-truth and --test, got one without; "
+                "leave it out"
+            )
         return columns, columns
     from calibrant.boxes.columns import BoxColumns, columns_of_parts
 
@@ -268,12 +272,15 @@ def _load(
     path: Path,
     *,
     columns: "Columns",
+    maps: ScoreMaps | None,
     sampled: Collection[Path],
     whole: bool,
     seed: int,
     progress: "Progress",
 ) -> "Predictions":
     """Load predictions, or a sample of those that are large, and say how many rows it has."""
+    if maps is not None:
+        return maps.rows(path, progress)
     if path not in sampled:
         return read(path, columns, graded="keep")
     from calibrant.streams.sampling import sample_stream

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from calibrant.data.columns import Columns
     from calibrant.data.predictions import Predictions
     from calibrant.evaluation.calibration import WholeStream
+    from calibrant.evaluation.choose import Choice
     from calibrant.inputs import Progress
     from calibrant.pixels.images import ImageSource
     from calibrant.pixels.measures import PixelEvaluation
-    from calibrant.posthoc.calibrator import Calibrator
     from calibrant.posthoc.pixelwise import PixelCalibration
     from calibrant.report.page import Page
 
@@ -114,35 +114,35 @@ class ScoreMaps:
                 )
         return wanted
 
-    def calibrator(self, base: "Calibrator") -> "PixelCalibration":
-        """Return a calibrator of rows as one of score maps."""
+    def measured(
+        self, path: Path, test: Path | None, choice: "Choice | None", progress: "Progress"
+    ) -> "MeasuredMaps":
+        """Measure all pixels of TEST before and after a repair, or those of VAL as they are.
+
+        Without other images, what a repair changes is known of the sample alone.
+        """
+        from calibrant.pixels.measures import evaluate_pixels
         from calibrant.pixels.rows import RADIUS
+        from calibrant.posthoc.calibrator import Identity
         from calibrant.posthoc.pixelwise import PixelCalibration
 
-        return PixelCalibration(base, radius=RADIUS)
-
-    def measured(
-        self, path: Path, calibrator: "PixelCalibration | None", progress: "Progress"
-    ) -> "MeasuredMaps":
-        """Measure all pixels of a file, and again after a repair if there is one."""
-        from calibrant.pixels.measures import evaluate_pixels
-
-        images, changes = self.open(path), (None,) if calibrator is None else (None, calibrator)
+        base = Identity() if choice is None else choice.result.calibrator
+        images, repair = self.open(test or path), PixelCalibration(base, radius=RADIUS)
         before, *after = (
             evaluate_pixels(images, intervals=len(images) > 1, calibrator=change, progress=progress)
-            for change in changes
+            for change in ((None,) if test is None else (None, repair))
         )
-        return MeasuredMaps(images, before, after[0] if after else None, calibrator)
+        return MeasuredMaps(images, before, after[0] if after else None, repair)
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredMaps:
-    """Score maps and their measures, before a repair and after, if there was one."""
+    """Score maps, their measures, and a repair with what they are after it, if that was measured."""
 
     images: "ImageSource"
     before: "PixelEvaluation"
     after: "PixelEvaluation | None"
-    calibrator: "PixelCalibration | None"
+    calibrator: "PixelCalibration"
 
     @property
     def whole(self) -> "WholeStream | None":

@@ -154,15 +154,15 @@ def _of_maps(maps: ScoreMaps, val: Path | None, methods: str, progress: "Progres
     rows = maps.rows(path, progress)
     if val is None:
         sources = Sources(path.name, origin=Origin(command_line(), {path.name: path}, maps.seed))
-        return maps.measured(path, None, progress).on(compare_files({path.name: rows}, sources))
+        return maps.measured(path, None, None, progress).on(compare_files({path.name: rows}, sources))
     validation = maps.rows(val, progress)
     origin = Origin(command_line(), {"validation": val, "test": path}, maps.seed)
     sources = Sources(path.name, validation=validation, test=rows, origin=origin)
     wanted = maps.methods(methods, keep_accuracy=False)
     comparison = compare(validation, test=rows, methods=wanted, progress=progress)
     choice = make_choice(comparison)
-    calibrator = maps.calibrator(choice.result.calibrator)
-    return maps.measured(path, calibrator, progress).on(describe_comparison(comparison, choice, sources))
+    page = describe_comparison(comparison, choice, sources)
+    return maps.measured(val, path, choice, progress).on(page)
 
 
 def _with_boxes(page: "Page", path: Path, columns: "Columns") -> "Page":

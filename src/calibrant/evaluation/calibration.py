@@ -36,8 +36,8 @@ class WholeStream:
         """The change as a sentence."""
         nll, ece = ([each[name] for each in (self.before, self.after)] for name in ("nll", "ece"))
         return (
-            f"On all {self.n:,} test {self.rows}: negative log-likelihood {nll[0]:.4f}, calibrated {nll[1]:.4f}; "
-            f"ECE {percent(ece[0])}, calibrated {percent(ece[1])}."
+            f"On all {self.n:,} test {self.rows}: negative log-likelihood {nll[0]:.4f}, calibrated "
+            f"{nll[1]:.4f}; ECE {percent(ece[0])}, calibrated {percent(ece[1])}."
         )
 
 

@@ -451,7 +451,7 @@ def _metrics(bins: Bins, scores: Floats | None = None) -> dict[str, float]:
 
 
 def _row(name: str, sums: ImageSums) -> ImageRow:
-    count, confidence, hits = sums.cells.sum(axis=(1, 2))
+    _, confidence, hits = sums.cells.sum(axis=(1, 2))
     n = sums.n
     return ImageRow(
         name=name,

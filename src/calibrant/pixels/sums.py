@@ -5,7 +5,6 @@ cell: its predicted class, its bin of confidence, its band of distance, and whet
 of classes and of bands follow from the counts and the confidences of the cells.
 """
 
-import math
 from dataclasses import dataclass
 from functools import cache
 from typing import Any

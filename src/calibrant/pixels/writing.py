@@ -40,8 +40,8 @@ def write_calibrated(
     """
     if not isinstance(calibrator, PixelCalibration):
         raise InputError(
-            f"calibrator: expected one of score maps, got {type(calibrator).__name__}; fit one with calibrant "
-            "calibrate on score maps"
+            f"calibrator: expected one of score maps, got {type(calibrator).__name__}; fit one with "
+            "calibrant calibrate on score maps"
         )
     form = None if write is None else check_choice(write, "write", FORMS)
     images = open_images(source, labelled=False)
@@ -68,8 +68,8 @@ def _write_array(
     wanted = form or held
     if target.suffix != ".npy" or form_in_name(target) != wanted:
         raise InputError(
-            f"out: expected a .npy file with {wanted!r} in its name or that of its folder, got {target.name}; "
-            f"name it such as new_{wanted}.npy"
+            f"out: expected a .npy file with {wanted!r} in its name or in that of its folder, got "
+            f"{target.name}; name it such as new_{wanted}.npy"
         )
     with reading(source.name, "a .npy file"):
         shape, kind = (lambda each: (each.shape, each.dtype))(np.load(source, mmap_mode="r"))
