@@ -94,7 +94,7 @@ def precision(pairs: BoxPairs, inside: Bools) -> ImageMeasure:
     )
 
     def values(counts: Counts) -> Floats:
-        return _ratio(counts @ right, counts @ boxes)
+        return _ratio(np.asarray(counts @ right, dtype=np.float64), np.asarray(counts @ boxes))
 
     return ImageMeasure("precision", Weighted(n_images, values, held=n_images), better="higher", pairs=pairs)
 

@@ -121,18 +121,19 @@ class PixelEvaluation(Result):
 
     def only(self, names: Collection[str]) -> "PixelEvaluation":
         """Return the evaluation with these measures."""
-        chosen = {
-            key: FrozenDict({name: each for name, each in getattr(self, key).items() if name in names})
-            for key in ("metrics", "bounds", "intervals")
-        }
-        return replace(self, **chosen)
+        return replace(
+            self,
+            metrics=FrozenDict({name: each for name, each in self.metrics.items() if name in names}),
+            bounds=FrozenDict({name: each for name, each in self.bounds.items() if name in names}),
+            intervals=FrozenDict({name: each for name, each in self.intervals.items() if name in names}),
+        )
 
     def to_table(self) -> Table:
         """Return the measures, with their intervals by image."""
         left_out = f"{self.n_ignored:,} images are left out, in which every pixel is ignored"
         within = [
-            f"{MEASURES[name].title}: within {(each.high - each.low) / 2:.1g} of the exact value"
-            for name, each in self.bounds.items()
+            f"{measure.title}: within {_half(each, in_percent=measure.percent)} of the exact value"
+            for measure, each in ((MEASURES[name], each) for name, each in self.bounds.items())
             if each.high > each.low
         ]
         notes = (
@@ -436,6 +437,11 @@ _OF_RANKS = {name: compute for name, (part, compute) in streamed_measures().item
 def pixel_measures() -> tuple[str, ...]:
     """Return the measures of score maps: those of sums, then those of ranks."""
     return (*_WAYS, *_OF_RANKS)
+
+
+def _half(bounds: Bounded, *, in_percent: bool) -> str:
+    half = (bounds.high - bounds.low) / 2
+    return f"{100 * half:.1g} %" if in_percent else f"{half:.1g}"
 
 
 def _ranked(sketch: RankSketch, n_bins: int) -> dict[str, Bounded]:

@@ -7,7 +7,7 @@ of classes and of bands follow from the counts and the confidences of the cells.
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ _TILE = 1 << 19
 # Squares that are summed in the precision of the scores.
 _FEW = 512
 
-Array = npt.NDArray[Any]
+Array: TypeAlias = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,7 @@ def _tile_sums(
     if image.form == "probs":
         np.minimum(highest, 1, out=highest)
     confidence, right = highest.astype(np.float64), predicted == own
-    cell = predicted.astype(narrow)
+    cell: Array = predicted.astype(narrow)
     cell *= n_bins
     cell += bin_number(confidence, n_bins, exact=highest.dtype != np.float64).astype(narrow)
     cell -= 1
@@ -176,7 +176,8 @@ def _most_probable(p: Array) -> tuple[Array, Array]:
     k = len(p)
     best = np.maximum.reduce(p, axis=0)
     # The first of equal classes has the highest rank.
-    ranks = np.equal(p, best).view(np.uint8).astype(np.uint8 if k < 254 else np.int32, copy=False)
+    small = np.uint8 if k < 254 else np.int32
+    ranks: Array = np.equal(p, best).view(np.uint8).astype(small, copy=False)
     ranks *= np.arange(k, 0, -1, dtype=ranks.dtype)[:, None]
     return k - np.maximum.reduce(ranks, axis=0), best
 
@@ -184,7 +185,7 @@ def _most_probable(p: Array) -> tuple[Array, Array]:
 def _losses(form: MapForm, scores: Tensor, of_class: Floats, own: Array) -> Floats:
     """Return the negative log-likelihood of each pixel, from the probability of its class."""
     least = LEAST_PROB if form == "probs" else _LOST
-    lost = np.flatnonzero(of_class < least) if of_class.min() < least else []
+    lost = np.flatnonzero(of_class < least) if of_class.min() < least else np.zeros(0, dtype=np.intp)
     losses: Floats = np.log(np.maximum(of_class, least) if len(lost) else of_class)
     np.negative(losses, out=losses)
     if form == "logits" and len(lost):

@@ -39,17 +39,7 @@ def with_pixels(
         after: Their measures after a repair, if there was one.
         calibrator: The repair.
     """
-    measures = [
-        ImageMeasureLine(
-            MEASURES[name].title,
-            MEASURES[name].better,
-            value,
-            *((ends.low, ends.high) if (ends := before.intervals.get(name)) else (None, None)),
-            None if after is None else after.metrics[name],
-            MEASURES[name].percent,
-        )
-        for name, value in before.metrics.items()
-    ]
+    measures = [_measure(name, before, after) for name in before.metrics]
     each = (before,) if after is None else (before, after)
     worst = next(image for image in images if image.name == before.worst[0].name)
     changes = (None,) if after is None else (None, calibrator)
@@ -69,6 +59,23 @@ def with_pixels(
     return replace(page, pixels=panel)
 
 
+def _measure(name: str, before: PixelEvaluation, after: PixelEvaluation | None) -> ImageMeasureLine:
+    measure, interval = MEASURES[name], before.intervals.get(name)
+    return ImageMeasureLine(
+        title=measure.title,
+        better=measure.better,
+        value=_known(before.metrics[name]),
+        low=None if interval is None else interval.low,
+        high=None if interval is None else interval.high,
+        after=None if after is None else _known(after.metrics[name]),
+        percent=measure.percent,
+    )
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
 def _bins(found: PixelEvaluation) -> tuple[tuple[float, float, int], ...]:
     bins = found.bins
     rows = zip(bins.confidence.tolist(), bins.accuracy.tolist(), bins.count.tolist(), strict=True)
@@ -80,14 +87,15 @@ def _lines(before: tuple[PixelPart, ...], after: tuple[PixelPart, ...]) -> tuple
     gaps = {part.name: part.test.gap for part in after}
     return tuple(
         PixelLine(
-            part.name,
-            part.n,
-            part.metrics["accuracy"],
-            part.metrics["mean_confidence"],
-            part.test.gap,
-            *(None if math.isnan(end) else end for end in (part.test.gap_low, part.test.gap_high)),
-            gaps.get(part.name),
-            None if part.iou is None or math.isnan(part.iou) else part.iou,
+            name=part.name,
+            n=part.n,
+            accuracy=part.metrics["accuracy"],
+            confidence=part.metrics["mean_confidence"],
+            gap=part.test.gap,
+            low=_known(part.test.gap_low),
+            high=_known(part.test.gap_high),
+            gap_after=gaps.get(part.name),
+            iou=None if part.iou is None else _known(part.iou),
         )
         for part in before
     )

@@ -393,7 +393,9 @@ class _Chance:
         gap = difference.sum(axis=0) / np.where(total > 0, total, 1)
         rest = spread.scale * (difference - count * gap)
         # A triangle has the covariance of many buckets, and fewer numbers are drawn for it.
-        return cls(np.linalg.qr(rest, mode="r") if len(rest) > rest.shape[1] else rest, spread)
+        if len(rest) > rest.shape[1]:
+            rest = np.asarray(np.linalg.qr(rest, mode="r"), dtype=np.float64)
+        return cls(rest, spread)
 
     @property
     def deviation(self) -> float:
