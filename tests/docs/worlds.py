@@ -404,13 +404,14 @@ def detector(folder):
     (folder / "detections.json").write_text(json.dumps(found))
     (folder / "instances.json").write_text(json.dumps(truth))
     for part, name in enumerate(("val", "test")):
-        some = {
-            key: [each for each in values if each.get("image_id", each["id"]) % 2 == part]
-            for key, values in {**truth, "found": [{**each, "id": 0} for each in found]}.items()
+        some = [each for each in found if each["image_id"] % 2 == part]
+        (folder / f"{name}.json").write_text(json.dumps(some))
+        own = {
+            "images": [each for each in truth["images"] if each["id"] % 2 == part],
+            "categories": truth["categories"],
+            "annotations": [each for each in things if each["image_id"] % 2 == part],
         }
-        (folder / f"{name}.json").write_text(json.dumps(some.pop("found")))
-        own = json.dumps({**some, "categories": truth["categories"]})
-        (folder / f"instances_{name}.json").write_text(own)
+        (folder / f"instances_{name}.json").write_text(json.dumps(own))
 
 
 WORLDS = {

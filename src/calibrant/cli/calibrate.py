@@ -192,7 +192,8 @@ def calibrate(
         choice = make_choice(comparison, score=decisive, simple=simple)
         effect = effect_of(comparison, choice, validation if held_out is None else held_out)
         pixels = None if maps is None else maps.measured(path, test, choice, progress)
-        whole = _whole(test, columns, choice, progress) if test in sampled else pixels and pixels.whole
+        whole = _whole(test, columns, choice, progress) if test in sampled else None
+        whole = whole if pixels is None else pixels.whole
         found = Calibration(comparison, choice, effect, criterion, seed, whole)
         if out is not None:
             progress("writing the report", 1, 1)

@@ -17,9 +17,9 @@ from calibrant.pixels.measures import PixelEvaluation, PixelPart
 from calibrant.report.page import ImageMeasureLine, Page, PixelImageLine, PixelLine, PixelPanel
 from calibrant.show.numbers import count
 
-# The longer side of a map, in pixels; a gap from which the colour is full; red and blue.
+# The longer side of a map, in pixels; a gap from which the colour is full; the colours.
 _SIDE, _FULL = 256, 0.5
-_OVER, _UNDER = (213, 94, 0), (0, 114, 178)
+_OVER, _UNDER = (213, 94, 0), (0, 158, 115)
 
 
 def with_pixels(
