@@ -137,7 +137,10 @@ def _memory(files: tuple[Path, Path], sizes: Sequence[int]) -> None:
         evaluate_pixels(_First(files, n), intervals=True)
         print_row(f"{n:,}", f"{tracemalloc.get_traced_memory()[1] / 1e6:.1f}")
         tracemalloc.stop()
-    print()
+    print(
+        "\nIntervals are drawn from the sums of up to 1,024 parts of the images; more images share them, so "
+        "memory no longer grows.\n"
+    )
 
 
 def _speed(files: tuple[Path, Path], n: int, *, repeats: int) -> None:
@@ -164,6 +167,8 @@ def _speed(files: tuple[Path, Path], n: int, *, repeats: int) -> None:
     ranks = _clocked(lambda: evaluate_pixels(_First(files, n), ranks=True))[1]
     torch.set_num_threads(before)
     met = "met" if ratios[1][1] <= 2 else "missed"
+    if os.getloadavg()[0] > 2 * (os.cpu_count() or 1):
+        print("\nOther programs were using the machine: only the processor's times of one thread mean much.")
     print(
         "\nAll measures are those of all pixels, of each class and distance, and of each image. The aim is "
         f"at most twice the time of reading and one softmax. One thread takes {ratios[1][1]:.1f} times that "

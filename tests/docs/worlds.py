@@ -396,19 +396,17 @@ def detector(folder):
             found.append({"image_id": image, "category_id": label, "bbox": box, "score": score})
             if rng.random() < score:
                 things.append({"id": len(things), "image_id": image, "category_id": label, "bbox": box})
-    truth = {
-        "images": [{"id": image, "width": 300, "height": 200} for image in range(120)],
-        "categories": [{"id": 1, "name": "car"}, {"id": 2, "name": "bird"}],
-        "annotations": things,
-    }
+    images = [{"id": image, "width": 300, "height": 200} for image in range(120)]
+    categories = [{"id": 1, "name": "car"}, {"id": 2, "name": "bird"}]
+    truth = {"images": images, "categories": categories, "annotations": things}
     (folder / "detections.json").write_text(json.dumps(found))
     (folder / "instances.json").write_text(json.dumps(truth))
     for part, name in enumerate(("val", "test")):
         some = [each for each in found if each["image_id"] % 2 == part]
         (folder / f"{name}.json").write_text(json.dumps(some))
         own = {
-            "images": [each for each in truth["images"] if each["id"] % 2 == part],
-            "categories": truth["categories"],
+            "images": [each for each in images if each["id"] % 2 == part],
+            "categories": categories,
             "annotations": [each for each in things if each["image_id"] % 2 == part],
         }
         (folder / f"instances_{name}.json").write_text(json.dumps(own))
