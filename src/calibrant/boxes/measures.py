@@ -317,7 +317,7 @@ def _label(pairs: BoxPairs) -> Integers:
     return np.asarray(pairs.detections.label[pairs.rows])
 
 
-def _sums(images: Integers, cells: Integers, values: Floats, n_images: int) -> scipy.sparse.csr_array:
+def _sums(images: Integers, cells: Integers, values: Floats, n_images: int) -> "scipy.sparse.csr_array":
     """Return the sum of values in each cell of each image, shape ``(images, cells)``."""
     shape = (n_images, int(cells.max(initial=-1)) + 1)
     return scipy.sparse.csr_array((values, (images, cells)), shape=shape)
