@@ -31,3 +31,21 @@ def test_thresholds_keep_boxes_and_find_objects(pairs):
         kept = [right for score, right in zip(pairs.score, pairs.correct, strict=True) if score >= threshold]
         assert precision == pytest.approx(np.mean(kept))
         assert share == pytest.approx(sum(kept) / sum(pairs.objects.values()))
+
+
+def test_precision_from_a_threshold_has_an_interval_that_draws_images(pairs):
+    found = by_threshold(pairs, steps=4, intervals=True)
+    images, rng = pairs.detections.image[pairs.rows], np.random.default_rng(0)
+    for threshold, precision, low, high in zip(
+        found.threshold, found.precision, found.low, found.high, strict=True
+    ):
+        drawn = []
+        for _ in range(1000):
+            picked = rng.integers(40, size=40)
+            rows = np.concatenate(
+                [np.flatnonzero((images == i) & (pairs.score >= threshold)) for i in picked]
+            )
+            drawn.append(pairs.correct[rows].mean())
+        assert low < precision < high
+        # Of few images the bootstrap shows too little, which widens the interval.
+        assert high - low == pytest.approx(np.diff(np.quantile(drawn, [0.025, 0.975]))[0], rel=0.15)

@@ -160,3 +160,56 @@ def test_what_boxes_cannot_have_is_one_sentence(run_once, folder, arguments, mes
     assert code == 2
     assert message in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_precision_of_a_class_has_its_interval_by_image(run_once, given):
+    _, out, _ = run_once("evaluate", *given, "--json", "--intervals")
+    for row in json.loads(out)["detector"]["classes"].values():
+        low, high = row["precision_interval"]
+        assert low < row["precision"] < high
+
+
+@pytest.fixture(scope="module")
+def parts(folder):
+    """The images in two halves: detections of each, the ground truth of each, and a list of files."""
+    found, truth = (json.loads((folder / f"{name}.json").read_text()) for name in ("found", "truth"))
+    for name, inside in (("val", lambda i: i < 70), ("test", lambda i: i >= 70)):
+        some = [each for each in found if inside(each["image_id"])]
+        (folder / f"{name}.json").write_text(json.dumps(some))
+        own = {
+            **truth,
+            "images": [each for each in truth["images"] if inside(each["id"])],
+            "annotations": [each for each in truth["annotations"] if inside(each["image_id"])],
+        }
+        (folder / f"{name}_truth.json").write_text(json.dumps(own))
+        (folder / f"{name}.txt").write_text("".join(f"{each['file_name']}\n" for each in own["images"]))
+    return folder
+
+
+def test_images_that_count_are_named_by_another_ground_truth_or_a_list(run_once, parts):
+    own = run_once("evaluate", parts / "val.json", "--ground-truth", parts / "val_truth.json", "--json")
+    assert json.loads(own[1])["detector"]["images"] == 70
+    whole = ("--ground-truth", parts / "truth.json", "--json", "--only")
+    for source in ("val.json", "found.json"):
+        for only in ("val_truth.json", "val.txt"):
+            assert run_once("evaluate", parts / source, *whole, parts / only)[1] == own[1]
+    (parts / "other.txt").write_text("elsewhere.png\n")
+    code, _, error = run_once("evaluate", parts / "val.json", *whole, parts / "other.txt")
+    assert code == 2
+    assert "other.txt: expected images of the ground truth, got 'elsewhere.png'" in error
+
+
+def test_one_ground_truth_of_val_and_test_is_as_good_as_one_of_each(run_once, parts, tmp_path):
+    command = ("calibrate", parts / "val.json", "--test", parts / "test.json", "--methods", "platt", "--json")
+    each = ("--ground-truth", parts / "val_truth.json", "--test-ground-truth", parts / "test_truth.json")
+    both = ("--ground-truth", parts / "truth.json")
+    found = []
+    for name, truth in (("each", each), ("both", both)):
+        code, out, error = run_once(*command, *truth, "--out", tmp_path / name)
+        assert code == 0, error
+        answer = json.loads(out)
+        for result in answer["methods"].values():
+            del result["fit_seconds"]
+        found.append((answer, json.loads((tmp_path / name / "repaired.json").read_text())))
+        assert "of 200 objects" not in (tmp_path / name / "report.html").read_text()
+    assert found[0] == found[1]

@@ -257,15 +257,6 @@ def scored(folder):
     (folder / "games.csv").write_text("\n".join(("p_home,result", *games)))
 
 
-def maps(folder):
-    """Score maps of a few images, and their masks."""
-    rng = np.random.default_rng(0)
-    labels = rng.integers(3, size=(6, 4, 4)).repeat(4, axis=1).repeat(4, axis=2).astype(np.uint8)
-    noise = rng.normal(size=(6, 3, 16, 16)).astype(np.float32)
-    np.save(folder / "val_logits.npy", noise + 2 * np.eye(3, dtype=np.float32)[labels].transpose(0, 3, 1, 2))
-    np.save(folder / "val_labels.npy", labels)
-
-
 def judged(folder):
     """Scores of a judge for the answers of three models to the same prompts, 150 of each marked by people."""
     rng = np.random.default_rng(0)
@@ -382,12 +373,13 @@ def boxes(folder):
 
 
 def score_maps(folder):
-    """Logits of eight small images with three classes, and the class of each pixel."""
-    rng = np.random.default_rng(0)
-    labels = rng.integers(3, size=(8, 1, 4, 4)).repeat(4, axis=2).repeat(4, axis=3)[:, 0]
-    logits = 2 * np.eye(3)[labels].transpose(0, 3, 1, 2) + rng.normal(size=(8, 3, 16, 16))
-    np.save(folder / "val_logits.npy", logits.astype(np.float32))
-    np.save(folder / "val_labels.npy", labels)
+    """Logits of small images with three classes, and the class of each pixel, to fit on and to measure on."""
+    for seed, name in enumerate(("val", "test")):
+        rng = np.random.default_rng(seed)
+        labels = rng.integers(3, size=(12, 1, 4, 4)).repeat(4, axis=2).repeat(4, axis=3)[:, 0]
+        logits = 2 * np.eye(3)[labels].transpose(0, 3, 1, 2) + rng.normal(size=(12, 3, 16, 16))
+        np.save(folder / f"{name}_logits.npy", logits.astype(np.float32))
+        np.save(folder / f"{name}_labels.npy", labels)
 
 
 # What a page finds in its folder. Pages that find the same share a folder, in which a command runs once.
@@ -404,13 +396,20 @@ def detector(folder):
             found.append({"image_id": image, "category_id": label, "bbox": box, "score": score})
             if rng.random() < score:
                 things.append({"id": len(things), "image_id": image, "category_id": label, "bbox": box})
-    truth = {
-        "images": [{"id": image, "width": 300, "height": 200} for image in range(120)],
-        "categories": [{"id": 1, "name": "car"}, {"id": 2, "name": "bird"}],
-        "annotations": things,
-    }
+    images = [{"id": image, "width": 300, "height": 200} for image in range(120)]
+    categories = [{"id": 1, "name": "car"}, {"id": 2, "name": "bird"}]
+    truth = {"images": images, "categories": categories, "annotations": things}
     (folder / "detections.json").write_text(json.dumps(found))
     (folder / "instances.json").write_text(json.dumps(truth))
+    for part, name in enumerate(("val", "test")):
+        some = [each for each in found if each["image_id"] % 2 == part]
+        (folder / f"{name}.json").write_text(json.dumps(some))
+        own = {
+            "images": [each for each in images if each["id"] % 2 == part],
+            "categories": categories,
+            "annotations": [each for each in things if each["image_id"] % 2 == part],
+        }
+        (folder / f"instances_{name}.json").write_text(json.dumps(own))
 
 
 WORLDS = {
@@ -425,7 +424,7 @@ WORLDS = {
     "docs/howto/rare-classes.md": (two_classes, costs),
     "docs/howto/report.md": MODELS,
     "docs/howto/scores.md": (scored,),
-    "docs/howto/pixels.md": (maps,),
+    "docs/howto/pixels.md": (score_maps,),
     "docs/howto/serve.md": (served,),
     "docs/measures.md": MODELS,
     "docs/monitoring.md": (days, answers_of_days, late_labels),

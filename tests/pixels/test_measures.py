@@ -62,14 +62,14 @@ def test_classes_bands_and_images_are_those_of_their_pixels():
     for part in found.classes:
         own = predicted == int(part.name)
         part_of = Predictions(logits=rows[own], labels=labels[own])
-        expected = evaluate(part_of, measures=["ece", "nll", "brier"])
+        expected = evaluate(part_of, measures=["ece", "accuracy", "mean_confidence"])
         assert {name: part.metrics[name] for name in expected.metrics} == pytest.approx(expected.metrics)
         assert part.recall == pytest.approx((predicted == labels)[labels == int(part.name)].mean())
     void = masks == 255
-    of_pixels = np.stack([border_bands(np.where(v, 0, m), v) for v, m in zip(void, masks, strict=True)])
+    of_pixels = np.stack([border_bands(np.where(v, 0, m), ~v) for v, m in zip(void, masks, strict=True)])
     for part in found.bands:
         own = of_pixels[~void] == band_names().index(part.name)
-        expected = evaluate(Predictions(logits=rows[own], labels=labels[own]), measures=["ece", "nll"])
+        expected = evaluate(Predictions(logits=rows[own], labels=labels[own]), measures=["ece", "accuracy"])
         assert {name: part.metrics[name] for name in expected.metrics} == pytest.approx(expected.metrics)
     worst = found.worst[0]
     own = images == int(worst.name.removeprefix("image "))
@@ -85,7 +85,7 @@ def test_bands_are_steps_to_the_next_pixel_of_another_class(ignoring):
         labels = (rng.random((height, width)) < rng.choice([0.002, 0.05])).astype(np.uint8)
         ignored = rng.random((height, width)) < 0.1 if ignoring else np.zeros((height, width), dtype=bool)
         labels[ignored] = 0
-        found = border_bands(labels, ignored if ignoring else None)
+        found = border_bands(labels, ~ignored if ignoring else None)
         for row, column in np.argwhere(~ignored):
             others = np.argwhere((labels != labels[row, column]) & ~ignored)
             steps = np.abs(others - [row, column]).max(axis=1).min() if len(others) else np.inf
@@ -94,7 +94,7 @@ def test_bands_are_steps_to_the_next_pixel_of_another_class(ignoring):
 
 def test_sums_of_parts_add_up_and_take_the_same_memory():
     scores, masks = scene(8)
-    whole, left, right = PixelMeasures(), PixelMeasures(), PixelMeasures()
+    whole, left, right = (PixelMeasures(ranks=True) for _ in range(3))
     for number, image in enumerate(_maps(scores, masks)):
         whole.add(image)
         (left if number < 5 else right).add(image)
@@ -103,6 +103,29 @@ def test_sums_of_parts_add_up_and_take_the_same_memory():
     assert left.compute().metrics == pytest.approx(whole.compute().metrics, abs=1e-12)
     assert sum(each.nbytes for each in left.sums.values()) == before
     assert left.compute().worst == whole.compute().worst
+
+
+@pytest.mark.parametrize("form", ["logits", "probs"])
+def test_measures_of_ranks_have_bounds_that_hold_those_of_all_pixels_as_rows(form):
+    scores, masks = scene()
+    scores = scores if form == "logits" else scipy.special.softmax(scores, axis=1)
+    found = evaluate_pixels(_maps(scores, masks, form), ranks=True)
+    rows, labels, _ = flat(scores, masks)
+    expected = evaluate(Predictions(**{form: rows}, labels=labels), measures=list(found.bounds)).metrics
+    assert set(found.bounds) == {"aurc", "excess_aurc", "augrc", "auroc_correct", "ece_equal_mass"}
+    for name, each in found.bounds.items():
+        assert each.low - 1e-12 <= expected[name] <= each.high + 1e-12, name
+        assert each.high - each.low < 1e-3
+        assert found.metrics[name] == each.value
+    assert "AURC" in str(found)
+
+
+def test_probabilities_a_little_above_one_count_as_one():
+    scores = torch.tensor([[[[1.0005, 0.3]], [[0.0, 0.7]]]])
+    found = evaluate_pixels(_maps(scores, torch.tensor([[[0, 1]]]), "probs"))
+    assert found.bins.count[-1] == 1
+    assert found.metrics["mean_confidence"] == pytest.approx(0.85)
+    assert [part.n for part in found.bands] == [2]
 
 
 def test_an_image_in_which_all_is_ignored_is_counted_and_left_out():

@@ -77,7 +77,7 @@ LIMITS = [
     *("uncalibrated", "temperature", "temperature_ece", "temperature_ece_equal_mass", "spline", "smart"),
     *("quadratic_top", "isotonic_top", "isotonic_centred_top", "histogram_top", "bbq", "venn_abers"),
     *("vector", "class_temperature", "class_temperature_paper", "intra_order(variant='diagonal')"),
-    *("combination", "proximity", "proximity_bins", "proximity_paper"),
+    *("combination", "proximity", "proximity_bins", "proximity_paper", "local_temperature"),
 ]
 
 # A class that no sample has is not the same as no class for these. Ridges of matrices grow with the number of

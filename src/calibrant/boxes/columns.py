@@ -1,13 +1,15 @@
 """How the boxes of a detector are read, instead of the columns of a table."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
+
+import numpy as np
 
 from calibrant.boxes.detections import Detections
 from calibrant.boxes.pairs import GROUPS_BY, BoxPairs, GroupBy, match_pairs
-from calibrant.boxes.reading import read_detections, read_ground_truth
+from calibrant.boxes.reading import read_detections, read_ground_truth, read_images
 from calibrant.data.columns import Columns, read_classes
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
@@ -26,12 +28,16 @@ class BoxColumns(Columns):
         iou: The overlap from which a box is right.
         class_names: The names of the classes, if the files do not have them.
         pictures: The folder of the pictures.
+        only: A file that lists the images that count; by default all of the ground truth do.
+        elsewhere: Images that count in another file of detections.
     """
 
     ground_truth: Path
     iou: float = 0.5
     class_names: tuple[str, ...] | None = None
     pictures: Path | None = None
+    only: Path | None = None
+    elsewhere: frozenset[Any] = frozenset()
 
     @classmethod
     def of(
@@ -43,6 +49,7 @@ class BoxColumns(Columns):
         iou: float = 0.5,
         classes: str | None = None,
         pictures: Path | None = None,
+        only: Path | None = None,
     ) -> Self:
         """Return how boxes are read; refuse what only tables have.
 
@@ -53,6 +60,7 @@ class BoxColumns(Columns):
             iou: The overlap from which a box is right.
             classes: Names of the classes with commas, or their file.
             pictures: The folder of the pictures.
+            only: A file that lists the images that count.
         """
         for field in fields(Columns):
             if field.name not in _SHARED and getattr(columns, field.name) != getattr(Columns(), field.name):
@@ -67,6 +75,7 @@ class BoxColumns(Columns):
             iou=iou,
             class_names=None if classes is None else tuple(read_classes(classes)),
             pictures=pictures,
+            only=only,
         )
 
     @property
@@ -86,7 +95,22 @@ def read_boxes(path: str | Path, columns: Columns) -> Detections:
     truth = read_ground_truth(
         columns.ground_truth, class_names=columns.class_names, pictures=columns.pictures
     )
-    return read_detections(path, truth)
+    boxes = read_detections(path, truth)
+    if columns.only is not None:
+        boxes = boxes.only(read_images(columns.only, truth))
+    return boxes.only(set(boxes.truth.images) - columns.elsewhere) if columns.elsewhere else boxes
+
+
+def columns_of_parts(columns: Columns, first: Path, second: Path) -> tuple[Columns, Columns]:
+    """Return how two files with boxes in parts of the images of one ground truth are read.
+
+    An image counts where it has boxes: one with boxes in the other file alone is left out. An image without
+    any box counts in both files, where its objects are missed.
+    """
+    assert isinstance(columns, BoxColumns)
+    boxes = [read_boxes(path, columns) for path in (first, second)]
+    a, b = ({each.truth.images[place] for place in np.unique(each.image)} for each in boxes)
+    return replace(columns, elsewhere=frozenset(b - a)), replace(columns, elsewhere=frozenset(a - b))
 
 
 def read_box_pairs(path: str | Path, columns: Columns) -> BoxPairs:

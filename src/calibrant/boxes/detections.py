@@ -1,7 +1,7 @@
 """Detections and ground truth as values: boxes with scores, and the objects that are really there."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -110,6 +110,22 @@ class GroundTruth:
         )
         return found
 
+    def only(self, images: Collection[Any]) -> "GroundTruth":
+        """Return the objects of some images."""
+        wanted = np.array([each in images for each in self.images], dtype=bool)
+        inside, place = wanted[self.image], np.cumsum(wanted) - 1
+        return replace(
+            self,
+            images=tuple(each for each in self.images if each in images),
+            sizes=self.sizes[wanted],
+            boxes=self.boxes[inside],
+            image=place[self.image[inside]],
+            label=self.label[inside],
+            crowd=self.crowd[inside],
+            area=self.area[inside],
+            files=tuple(name for name, each in zip(self.files, self.images, strict=False) if each in images),
+        )
+
     @property
     def n(self) -> int:
         """Number of objects, crowds included."""
@@ -173,6 +189,14 @@ class Detections:
     def n(self) -> int:
         """Number of boxes."""
         return len(self.boxes)
+
+    def only(self, images: Collection[Any]) -> "Detections":
+        """Return the boxes in some images, with the ground truth of these alone."""
+        truth = self.truth.only(images)
+        wanted = np.array([each in images for each in self.truth.images], dtype=bool)
+        inside = wanted[self.image]
+        place = (np.cumsum(wanted) - 1)[self.image[inside]]
+        return Detections(truth, self.boxes[inside], self.score[inside], place, self.label[inside])
 
     @property
     def classes(self) -> list[str]:

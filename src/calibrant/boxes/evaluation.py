@@ -14,6 +14,7 @@ from calibrant.boxes.measures import (
     detection_ece,
     localisation_ace,
     localisation_ece,
+    precision,
     with_misses,
 )
 from calibrant.boxes.pairs import SIZES, BoxPairs
@@ -23,7 +24,7 @@ from calibrant.files import without_nan
 from calibrant.inference.intervals import Interval
 from calibrant.inputs import Progress
 from calibrant.results import FrozenDict, Result
-from calibrant.show.numbers import NOTHING, Cell, count, pair, percent, points
+from calibrant.show.numbers import NOTHING, Cell, count, pair, percent, points, span
 from calibrant.show.table import Column, Table
 
 _ARROWS = {"lower": "↓", "higher": "↑"}
@@ -60,6 +61,7 @@ class BoxClass:
         precision: Share of boxes that are right.
         mean_score: Mean score of the boxes.
         ap: Average precision at the overlap of the evaluation, with its interval if requested.
+        precision_interval: The interval of the precision by image, if requested and defined.
     """
 
     name: str
@@ -69,6 +71,14 @@ class BoxClass:
     precision: float
     mean_score: float
     ap: BoxMeasure
+    precision_interval: Interval | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        interval = self.precision_interval
+        ends = {} if interval is None else {"precision_interval": [interval.low, interval.high]}
+        own = {name: value for name, value in vars(self).items() if name != "precision_interval"}
+        return own | ends | {"ap": _measure_to_dict(self.ap)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +116,7 @@ class BoxEvaluation(Result):
                 "iou": self.iou,
                 "images": self.n_images,
                 "measures": {name: _measure_to_dict(each) for name, each in self.measures.items()},
-                "classes": {row.name: {**vars(row), "ap": _measure_to_dict(row.ap)} for row in self.classes},
+                "classes": {row.name: row.to_dict() for row in self.classes},
             }
         )
         return self.full.to_dict() | {"detector": own}
@@ -128,21 +138,18 @@ class BoxEvaluation(Result):
     @property
     def tables(self) -> tuple[Table, ...]:
         """The table of the classes."""
-        rows = [
-            (
-                row.name,
-                row.objects,
-                count(row.missed),
-                row.boxes,
-                points(row.precision),
-                points(row.mean_score),
-                points(row.ap.value),
-            )
-            for row in self.classes
-        ]
+        rows = []
+        has_intervals = any(row.precision_interval is not None for row in self.classes)
+        for row in self.classes:
+            known, cells = row.precision_interval, [row.name, row.objects, count(row.missed), row.boxes]
+            cells.append(points(row.precision))
+            if has_intervals:
+                cells.append(NOTHING if known is None else span(known.low, known.high, points))
+            rows.append([*cells, points(row.mean_score), points(row.ap.value)])
         columns: list[str | Column] = [
-            *("class", "objects", "missed", "boxes"),
-            *(Column("precision", "%"), Column("score", "%"), Column("AP", "%")),
+            *("class", "objects", "missed", "boxes", Column("precision", "%")),
+            *([Column("95 %\ninterval")] if has_intervals else []),
+            *(Column("score", "%"), Column("AP", "%")),
         ]
         return (Table.of(columns, rows, title=f"classes, AP from an overlap of {self.iou:g}", most=50),)
 
@@ -241,6 +248,7 @@ def _classes(pairs: BoxPairs, *, intervals: bool) -> tuple[BoxClass, ...]:
                 float(correct[inside].mean()) if inside.any() else float("nan"),
                 float(score[inside].mean()) if inside.any() else float("nan"),
                 _measured(each, intervals=wanted),
+                _measured(precision(pairs, inside), intervals=wanted).interval,
             )
         )
     return tuple(sorted(rows, key=lambda row: -row.objects))

@@ -80,6 +80,25 @@ class ImageMeasure:
         )
 
 
+def precision(pairs: BoxPairs, inside: Bools) -> ImageMeasure:
+    """Return the share of some boxes that are right.
+
+    Args:
+        pairs: The boxes.
+        inside: Which of those that count are meant, shape ``(n,)``.
+    """
+    n_images = len(pairs.detections.truth.images)
+    boxes, right = (
+        np.bincount(_image(pairs), weights=which, minlength=n_images)
+        for which in (inside, inside & pairs.correct)
+    )
+
+    def values(counts: Counts) -> Floats:
+        return _ratio(np.asarray(counts @ right, dtype=np.float64), np.asarray(counts @ boxes))
+
+    return ImageMeasure("precision", Weighted(n_images, values, held=n_images), better="higher", pairs=pairs)
+
+
 def detection_ece(pairs: BoxPairs, *, n_bins: int = 5, at_least: int = 1) -> ImageMeasure:
     r"""Return D-ECE: the gap between score and precision in bins of score, centre, width and height.
 
@@ -298,7 +317,7 @@ def _label(pairs: BoxPairs) -> Integers:
     return np.asarray(pairs.detections.label[pairs.rows])
 
 
-def _sums(images: Integers, cells: Integers, values: Floats, n_images: int) -> scipy.sparse.csr_array:
+def _sums(images: Integers, cells: Integers, values: Floats, n_images: int) -> "scipy.sparse.csr_array":
     """Return the sum of values in each cell of each image, shape ``(images, cells)``."""
     shape = (n_images, int(cells.max(initial=-1)) + 1)
     return scipy.sparse.csr_array((values, (images, cells)), shape=shape)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from calibrant.boxes.measures import precision
 from calibrant.boxes.pairs import BoxPairs, shares_of_image
 from calibrant.inputs import Floats
 
@@ -41,18 +42,30 @@ class ByThreshold:
         threshold: Scores, ascending, from each of which on there is a box.
         precision: The share of these boxes that are right.
         found: The share of all objects that they find.
+        low: Lower ends of the 95 % intervals of the precision by image, if requested.
+        high: Upper ends.
     """
 
     threshold: Floats
     precision: Floats
     found: Floats
+    low: Floats | None = None
+    high: Floats | None = None
 
 
-def by_threshold(pairs: BoxPairs, *, steps: int = 50) -> ByThreshold:
-    """Return precision and the share of objects found at even thresholds from 0."""
+def by_threshold(pairs: BoxPairs, *, steps: int = 50, intervals: bool = False) -> ByThreshold:
+    """Return precision and the share of objects found at even thresholds from 0.
+
+    Args:
+        pairs: The boxes.
+        steps: Number of thresholds.
+        intervals: Whether to draw images again for intervals of the precision.
+    """
     thresholds = np.arange(steps) / steps
     kept = pairs.score >= thresholds[:, None]
     boxes, right = kept.sum(axis=1), (kept & pairs.correct).sum(axis=1)
     some = boxes > 0
     n_objects = max(sum(pairs.objects.values()), 1)
-    return ByThreshold(thresholds[some], right[some] / boxes[some], right[some] / n_objects)
+    ends = [precision(pairs, each).interval() for each in kept[some]] if intervals else []
+    low, high = (np.array([getattr(each, end) for each in ends]) if ends else None for end in ("low", "high"))
+    return ByThreshold(thresholds[some], right[some] / boxes[some], right[some] / n_objects, low, high)

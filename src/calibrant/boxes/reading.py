@@ -3,12 +3,13 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from calibrant.boxes.coco import coco_detections, read_coco_results, read_coco_truth
 from calibrant.boxes.detections import Detections, GroundTruth
 from calibrant.boxes.folders import is_box_folder, read_folder_detections, read_folder_truth
-from calibrant.errors import FormatError
-from calibrant.files import reading
+from calibrant.errors import FormatError, InputError
+from calibrant.files import read_text, reading
 
 
 def read_ground_truth(
@@ -45,6 +46,32 @@ def read_detections(path: str | os.PathLike[str], truth: GroundTruth) -> Detecti
         if of_folder:
             return read_folder_detections(path, truth)
         return coco_detections(read_coco_results(path), truth)
+
+
+def read_images(path: str | os.PathLike[str], truth: GroundTruth) -> set[Any]:
+    """Read which images of a ground truth are meant.
+
+    Args:
+        path: Another ground truth of COCO, or a text file with the number, name or file of an image per line.
+        truth: The ground truth of all images.
+    """
+    path = Path(path)
+    with reading(path.name, "a list of images"):
+        if path.suffix == ".json":
+            named = [str(each) for each in read_coco_truth(path).images]
+        else:
+            named = [line.strip() for line in read_text(path).splitlines() if line.strip()]
+    known = {Path(file).name: image for file, image in zip(truth.files, truth.images, strict=False) if file}
+    known |= {str(image): image for image in truth.images}
+    for each in named:
+        if each not in known and Path(each).name not in known:
+            raise InputError(
+                f"{path.name}: expected images of the ground truth, got {each!r}; name the number or the "
+                "file of an image in each line"
+            )
+    if not named:
+        raise InputError(f"{path.name}: expected at least one image, got none")
+    return {known.get(each, known.get(Path(each).name)) for each in named}
 
 
 def _existing(path: str | os.PathLike[str]) -> Path:

@@ -90,6 +90,9 @@ def write_repaired(
     """
     source = Path(source)
     rows = read_coco_results(source) if source.is_file() else as_coco_results(detections)
+    if len(rows) > detections.n:
+        images = set(detections.truth.images)
+        rows = [row for row in rows if row["image_id"] in images]
     kept = np.ones(len(rows), dtype=bool) if kept is None else kept
     pairs = zip(rows, scores.tolist(), kept.tolist(), strict=True)
     written = [{**row, "score": score} for row, score, wanted in pairs if wanted]

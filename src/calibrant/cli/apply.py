@@ -1,5 +1,6 @@
 """The command ``calibrant apply``."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 NEW_DATA = "New data"
 
 
-@partial(with_columns, without=("unit", "iou"), boxes_by=())
+@partial(with_columns, without=("unit", "iou", "only"), boxes_by=())
 def apply(
     calibrator: SavedCalibrator,
     source: Annotated[
@@ -35,7 +36,7 @@ def apply(
         typer.Argument(
             metavar="SOURCE",
             help="Predictions, with or without labels: a file, a folder, a pattern, or an address of Parquet "
-            "files. Parquet files may be larger than memory.",
+            "files. Parquet files may be larger than memory. Or score maps: .npz, .npy or a folder.",
         ),
     ],
     out: Annotated[
@@ -150,6 +151,8 @@ def apply(
 
     Example: calibrant apply honest/calibrator.safetensors new.json --ground-truth images.json --out out.json
 
+    Example: calibrant apply honest/calibrator.safetensors new_logits.npy --out repaired_logits.npy
+
     Example: calibrant apply calibrated/calibrator.safetensors new.npz --prior new.csv --out corrected.npz
 
     Example: calibrant apply calibrator.safetensors new.npz --adapt shift --labelled val.npz --out x.npz
@@ -159,6 +162,7 @@ def apply(
     from calibrant.decisions.frequencies import check_corrections
     from calibrant.evaluation.folder import load_bound_calibrator
     from calibrant.inputs import check_choice
+    from calibrant.pixels.headers import holds_images
     from calibrant.posthoc.confidence import ConfidenceCalibrator
     from calibrant.posthoc.labels import LabelCalibrator
     from calibrant.streams.applying import apply_joined, apply_to_files, is_rule, targets_of
@@ -176,8 +180,10 @@ def apply(
     fitted = None if is_rule(calibrator) else load_bound_calibrator(calibrator)
     if other_data:
         check_corrections(other_data, fitted)
-    if columns.of_boxes:
-        _apply_to_boxes(fitted, calibrator, source, out, columns)
+    if columns.of_boxes or holds_images(source):
+        given = {"--labels": labels is not None, "--engine": on_ray}
+        given |= {f"--{name.replace('_', '-')}": True for name in other_data}
+        _apply_to_images(fitted, calibrator, source, out, columns, write, given)
         return
     if fitted is None:
         given = {"--write": write is not None, "--engine": on_ray}
@@ -267,6 +273,34 @@ def _for_other_data(
     if adapt is None:
         return _corrected(fitted, columns, **given)
     return _adapted(fitted, path, source, columns, to=adapt, labelled=given.get("labelled"))
+
+
+def _apply_to_images(
+    fitted: "Calibrator | None",
+    path: Path,
+    source: str,
+    out: Path,
+    columns: "Columns",
+    write: str | None,
+    unused: Mapping[str, bool],
+) -> None:
+    """Write the boxes of a detector, or score maps image by image."""
+    from calibrant.pixels.writing import write_calibrated
+
+    if columns.of_boxes:
+        _apply_to_boxes(fitted, path, source, out, columns)
+        return
+    given = {**unused, "--by": columns.by is not None, "--id": bool(columns.ids)}
+    for name in (name for name, value in given.items() if value):
+        raise InputError(f"{name}: expected none for score maps, got one; leave it out")
+    if fitted is None:
+        raise InputError(
+            f"calibrator: expected one of score maps, got the rule {path.name}; leave rules to rows"
+        )
+    check_targets([out], [path, source])
+    with progress_bar() as progress:
+        n = write_calibrated(fitted, Path(source), out, write=write, progress=progress)
+    say(f"{shown(out)}: {n:,} images calibrated by {_named(fitted)}")
 
 
 def _corrected(

@@ -57,6 +57,16 @@ def box_columns(
             rich_help_panel=COLUMNS,
         ),
     ] = None,
+    only: Annotated[
+        Path | None,
+        typer.Option(
+            "--only",
+            help="Images of the ground truth that count: another ground truth of COCO, or a text file with "
+            "the number or file of an image per line. Boxes in others are left out.",
+            metavar="FILE",
+            rich_help_panel=COLUMNS,
+        ),
+    ] = None,
 ) -> "Columns":
     """Return how boxes are read, or the columns as they are if there is no ground truth.
 
@@ -67,12 +77,16 @@ def box_columns(
         iou: The overlap from which a box is right.
         classes: Names of the classes, or their file.
         images: The folder of the pictures.
+        only: The images that count.
     """
     if ground_truth is None:
         given = {"--iou": iou != IOU, "--classes": classes is not None, "--images": images is not None}
+        given["--only"] = only is not None
         for option in (name for name, value in given.items() if value):
             raise InputError(f"{option}: expected together with --ground-truth, which boxes have, got none")
         return columns
     from calibrant.boxes.columns import BoxColumns
 
-    return BoxColumns.of(columns, by=by, ground_truth=ground_truth, iou=iou, classes=classes, pictures=images)
+    return BoxColumns.of(
+        columns, by=by, ground_truth=ground_truth, iou=iou, classes=classes, pictures=images, only=only
+    )

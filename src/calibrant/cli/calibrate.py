@@ -13,6 +13,7 @@ import typer
 
 from calibrant.cli.columns import read, with_columns
 from calibrant.cli.options import (
+    COLUMNS,
     METHODS,
     OUTPUT,
     AsJson,
@@ -22,7 +23,9 @@ from calibrant.cli.options import (
     command_line,
     fast_or,
 )
+from calibrant.cli.pixels import IGNORED_PIXEL, IgnoreIndex, MapLabels, ScoreMaps
 from calibrant.cli.printing import say
+from calibrant.errors import InputError
 from calibrant.files import shown, suffix_of
 from calibrant.outputs import check_targets, one_writer
 from calibrant.progress import progress_bar
@@ -48,6 +51,15 @@ def calibrate(
     ],
     test: Annotated[
         Path | None, typer.Option("--test", help="Predictions to measure on.", metavar="TEST")
+    ] = None,
+    test_ground_truth: Annotated[
+        Path | None,
+        typer.Option(
+            "--test-ground-truth",
+            help="The objects of TEST, if they are in another file or folder than those of VAL.",
+            metavar="FILE|FOLDER",
+            rich_help_panel=COLUMNS,
+        ),
     ] = None,
     methods: Methods = "auto",
     keep_accuracy: Annotated[
@@ -93,6 +105,8 @@ def calibrate(
         ),
     ] = False,
     seed: Seed = 0,
+    labels: MapLabels = None,
+    ignore_index: IgnoreIndex = IGNORED_PIXEL,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -126,6 +140,11 @@ def calibrate(
     Example: calibrant calibrate answers.csv --confidence stated,length,year --by auto --out honest
 
     Example: calibrant calibrate detections.json --ground-truth instances.json --out honest
+
+    Score maps of a segmentation are compared on a sample of the pixels of each image, with the image as the
+    unit, and all pixels of TEST are measured.
+
+    Example: calibrant calibrate val_logits.npy --test test_logits.npy --out honest
     """
     from calibrant.cli.printing import pages, print_calibration
     from calibrant.evaluation import compare, effect_of, make_choice
@@ -134,29 +153,25 @@ def calibrate(
     from calibrant.inference.memory import remembering
 
     decisive = checked_criterion(criterion)
+    maps = ScoreMaps.of(path, labels, ignore_index, columns, seed=seed)
     segments = columns.groups == SEGMENTS_BY
     columns = replace(columns, groups=None) if segments else columns
-    if columns.of_boxes and keep_accuracy:
-        from calibrant.boxes.repair import MONOTONE_METHODS, keeping_order
-
-        columns = keeping_order(columns)
-        methods = ",".join(MONOTONE_METHODS) if methods in ("auto", "fast") else methods
-    sampled = {each for each in (path, test) if each is not None and _is_large(each, columns)}
+    columns, wanted, fast = _wanted(methods, columns, maps, keep_accuracy=keep_accuracy)
+    columns, of_measured = _columns_of_parts(columns, path, test, test_ground_truth)
+    measured, given = test or path, [each for each in (path, test) if each is not None]
+    sampled = {each for each in given if maps is None and _is_large(each, columns)}
     with progress_bar(visible=not as_json) as progress:
-        load = partial(
-            _load, columns=columns, sampled=sampled, whole=all_samples, seed=seed, progress=progress
-        )
-        validation = load(path)
-        held_out = None if test is None else load(test)
-    wanted, fast = fast_or(methods)
+        load = partial(_load, maps=maps, sampled=sampled, whole=all_samples, seed=seed, progress=progress)
+        validation = load(path, columns=columns)
+        held_out = None if test is None else load(test, columns=of_measured)
     if out is not None:
         from calibrant.report.describe import describe_comparison
         from calibrant.report.sources import Origin, Sources
         from calibrant.report.write import save_results
 
         saved = [CALIBRATOR, RESULTS, *pages(out)]
-        written = [out / name for name in (*saved, _repaired_name(test or path))]
-        check_targets(written, [path, *([] if test is None else [test])])
+        written = [out / name for name in (*saved, _repaired_name(measured))]
+        check_targets(written, given)
     # Other processes are kept out, and places that cannot be written are refused, before minutes of fitting.
     with (
         nullcontext() if out is None else one_writer(out),
@@ -177,20 +192,26 @@ def calibrate(
         )
         choice = make_choice(comparison, score=decisive, simple=simple)
         effect = effect_of(comparison, choice, validation if held_out is None else held_out)
+        pixels = None if maps is None else maps.measured(path, test, choice, progress)
         whole = _whole(test, columns, choice, progress) if test in sampled else None
+        whole = whole if pixels is None else pixels.whole
         found = Calibration(comparison, choice, effect, criterion, seed, whole)
         if out is not None:
             progress("writing the report", 1, 1)
             files = {"validation": path} | ({} if test is None else {"test": test})
             origin = Origin(command_line(), files, seed)
             known = [None if each is None else _known_before(each) for each in (validation, held_out)]
-            sources = Sources((test or path).name, validation=known[0], test=known[1], origin=origin)
+            sources = Sources(measured.name, validation=known[0], test=known[1], origin=origin)
             page = describe_comparison(comparison, choice, sources)
-            page = _with_boxes(page, test or path, columns, choice) if columns.of_boxes else page
             rows = validation if held_out is None else held_out
-            saved += [] if sampled else _write_repaired(test or path, columns, choice, rows, out)
+            if pixels is not None:
+                page = pixels.on(page)
+            elif not sampled:
+                page = _with_boxes(page, measured, of_measured, choice) if columns.of_boxes else page
+                saved += _write_repaired(measured, of_measured, choice, rows, out)
+            calibrator = choice.result.calibrator if pixels is None else pixels.calibrator
             answer = found.to_dict() | {FITTED_ON: os.path.relpath(path, out)}
-            save_results(out, choice.result.calibrator, answer, page)
+            save_results(out, calibrator, answer, page)
     if as_json:
         typer.echo(found.to_json())
         return
@@ -200,6 +221,39 @@ def calibrate(
         console.say("--keep-accuracy compares only methods that keep the predictions.", style="dim")
     if out is not None:
         console.say(f"Saved in {shown(out)}: {', '.join(saved)}")
+
+
+def _wanted(
+    methods: str, columns: "Columns", maps: ScoreMaps | None, *, keep_accuracy: bool
+) -> "tuple[Columns, str | list[str], bool]":
+    """Return how rows are read for some methods, the methods, and whether only the quick ones are meant."""
+    if maps is not None:
+        return columns, maps.methods(methods, keep_accuracy=keep_accuracy), False
+    if columns.of_boxes and keep_accuracy:
+        from calibrant.boxes.repair import MONOTONE_METHODS, keeping_order
+
+        columns = keeping_order(columns)
+        methods = ",".join(MONOTONE_METHODS) if methods in ("auto", "fast") else methods
+    return columns, *fast_or(methods)
+
+
+def _columns_of_parts(
+    columns: "Columns", path: Path, test: Path | None, test_ground_truth: Path | None
+) -> "tuple[Columns, Columns]":
+    """Return how VAL and TEST are read: boxes of two parts of the images have each their own."""
+    if test is None or not columns.of_boxes:
+        if test_ground_truth is not None:
+            raise InputError(
+                "--test-ground-truth: expected together with --ground-truth and --test, got one without; "
+                "leave it out"
+            )
+        return columns, columns
+    from calibrant.boxes.columns import BoxColumns, columns_of_parts
+
+    assert isinstance(columns, BoxColumns)
+    if test_ground_truth is not None:
+        return columns, replace(columns, ground_truth=test_ground_truth)
+    return columns_of_parts(columns, path, test)
 
 
 def _is_large(path: Path, columns: "Columns") -> bool:
@@ -221,12 +275,15 @@ def _load(
     path: Path,
     *,
     columns: "Columns",
+    maps: ScoreMaps | None,
     sampled: Collection[Path],
     whole: bool,
     seed: int,
     progress: "Progress",
 ) -> "Predictions":
     """Load predictions, or a sample of those that are large, and say how many rows it has."""
+    if maps is not None:
+        return maps.rows(path, progress)
     if path not in sampled:
         return read(path, columns, graded="keep")
     from calibrant.streams.sampling import sample_stream

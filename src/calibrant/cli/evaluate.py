@@ -12,6 +12,7 @@ import typer
 
 from calibrant.cli.columns import read, read_with_labels, with_columns
 from calibrant.cli.options import STREAMS, AsJson, BinCount, Ood, word_or_list
+from calibrant.cli.pixels import IGNORED_PIXEL, IgnoreIndex
 from calibrant.errors import InputError
 from calibrant.progress import progress_bar
 
@@ -66,9 +67,7 @@ def evaluate(
         ),
     ] = None,
     ood: Ood = None,
-    ignore_index: Annotated[
-        int, typer.Option("--ignore-index", help="Label of the pixels of score maps that do not count.")
-    ] = 255,
+    ignore_index: IgnoreIndex = IGNORED_PIXEL,
     skip_bad: Annotated[
         bool,
         typer.Option(
@@ -239,25 +238,33 @@ def _evaluate_pixels(
     """Print the measures of score maps, of their classes, and by distance to the border of a region."""
     from calibrant.cli.printing import diagram_of, print_heading
     from calibrant.evaluation.full import verdict_sentence
+    from calibrant.metrics.names import MEASURES, resolve_measures
     from calibrant.pixels import evaluate_pixels, open_images
+    from calibrant.pixels.measures import pixel_measures
     from calibrant.show.terminal import Console
 
-    if measures != "core":
+    known = pixel_measures()
+    wanted = word_or_list(measures, "core", "all")
+    named = known if isinstance(wanted, str) else resolve_measures(wanted)
+    for name in (name for name in named if name not in known):
         raise InputError(
-            f"--measures: expected core for score maps, which have the measures of sums, got {measures!r}"
+            f"--measures: expected measures of sums or ranks for score maps, got {name}; known are "
+            f"{', '.join(known)}"
         )
+    ranks = wanted == "all" or (wanted != "core" and any(MEASURES[name].of_ranks for name in named))
     for name in (name for name, value in unused.items() if value):
         raise InputError(
             f"{name}: expected none for score maps, whose unit is the image, got one; leave it out"
         )
     images = open_images(source, labels, ignore_index=ignore_index)
     with progress_bar(visible=not as_json) as progress:
-        found = evaluate_pixels(images, n_bins=bins, intervals=intervals, progress=progress)
+        measured = evaluate_pixels(images, n_bins=bins, intervals=intervals, ranks=ranks, progress=progress)
+    found = measured.only(named)
     if as_json:
         typer.echo(found.to_json())
         return
     console, table = Console(), found.to_table()
-    print_heading(console, source, table.title, verdict_sentence(found.metrics))
+    print_heading(console, source, table.title, verdict_sentence(measured.metrics))
     console.show(table)
     console.print()
     console.print(diagram_of(found.bins))

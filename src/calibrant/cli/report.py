@@ -17,6 +17,7 @@ from calibrant.cli.options import (
     fast_or,
     word_or_list,
 )
+from calibrant.cli.pixels import IGNORED_PIXEL, IgnoreIndex, MapLabels, ScoreMaps
 from calibrant.cli.printing import say
 from calibrant.errors import InputError
 from calibrant.files import address_of, shown
@@ -67,6 +68,8 @@ def report(
         typer.Option("--shift", help="Labelled predictions under distribution shift.", metavar="FILE"),
     ] = None,
     ood: Ood = None,
+    labels: MapLabels = None,
+    ignore_index: IgnoreIndex = IGNORED_PIXEL,
     open_page: Annotated[
         bool, typer.Option("--open", help="Show the page in the browser.", rich_help_panel=OUTPUT)
     ] = False,
@@ -84,16 +87,25 @@ def report(
     Example: calibrant report test.npz other.npz --measures smece,augrc
 
     Example: calibrant report detections.json --ground-truth instances.json --images pictures/
+
+    Example: calibrant report test_logits.npy --val val_logits.npy
     """
     from calibrant.report.write import REPORT, why_no_page, write_report
 
     if missing := why_no_page():
         raise missing
-    target = (paths[0] / REPORT if paths[0].is_dir() else Path(REPORT)) if out is None else out
+    maps = ScoreMaps.of(paths[0], labels, ignore_index, columns)
+    of_folder = paths[0].is_dir() and maps is None
+    target = (paths[0] / REPORT if of_folder else Path(REPORT)) if out is None else out
     given = [path for path in (*paths, val, shift, ood) if path is not None]
     check_targets([target], [path for path in given if path.is_file()])
     with progress_bar() as progress:
-        if paths[0].is_dir():
+        if maps is not None:
+            more = {"FILE": len(paths) > 1, "--shift": shift, "--ood": ood, "--measures": measures}
+            for name in (name for name, value in more.items() if value):
+                raise InputError(f"{name}: expected one source of score maps, got more; leave it out")
+            page = _of_maps(maps, val, methods, progress)
+        elif of_folder:
             has_more = any(each is not None for each in (val, ood, measures))
             page = _of_folder(paths, shift, columns, has_more=has_more)
         else:
@@ -130,6 +142,27 @@ def _of_folder(paths: list[Path], shift: Path | None, columns: "Columns", *, has
         return page
     calibrator = None if page.chosen is None else load_calibrator(paths[0] / CALIBRATOR)
     return with_shift(page, calibrator, read(shift, columns, graded="split"), shift.name)
+
+
+def _of_maps(maps: ScoreMaps, val: Path | None, methods: str, progress: "Progress") -> "Page":
+    """Describe score maps; compare methods that are fitted on others, if those are given."""
+    from calibrant.evaluation import compare, make_choice
+    from calibrant.report.describe import compare_files, describe_comparison
+    from calibrant.report.sources import Origin, Sources
+
+    path = maps.first
+    rows = maps.rows(path, progress)
+    if val is None:
+        sources = Sources(path.name, origin=Origin(command_line(), {path.name: path}, maps.seed))
+        return maps.measured(path, None, None, progress).on(compare_files({path.name: rows}, sources))
+    validation = maps.rows(val, progress)
+    origin = Origin(command_line(), {"validation": val, "test": path}, maps.seed)
+    sources = Sources(path.name, validation=validation, test=rows, origin=origin)
+    wanted = maps.methods(methods, keep_accuracy=False)
+    comparison = compare(validation, test=rows, methods=wanted, progress=progress)
+    choice = make_choice(comparison)
+    page = describe_comparison(comparison, choice, sources)
+    return maps.measured(val, path, choice, progress).on(page)
 
 
 def _with_boxes(page: "Page", path: Path, columns: "Columns") -> "Page":

@@ -17,25 +17,27 @@ from calibrant.show.table import Table
 
 @dataclass(frozen=True)
 class WholeStream:
-    """Measures of a whole stream before and after the chosen method.
+    """Measures of a whole test set, of which the comparison has seen a sample, before and after the method.
 
     Attributes:
-        n: Number of rows.
+        n: Number of rows, or of pixels.
         before: Measures of the model by name.
         after: Measures after the chosen method.
+        rows: What the rows are.
     """
 
     n: int
     before: Mapping[str, float]
     after: Mapping[str, float]
+    rows: str = "rows"
 
     @property
     def sentence(self) -> str:
         """The change as a sentence."""
         nll, ece = ([each[name] for each in (self.before, self.after)] for name in ("nll", "ece"))
         return (
-            f"On all {self.n:,} test rows: negative log-likelihood {nll[0]:.4f}, calibrated {nll[1]:.4f}; "
-            f"ECE {percent(ece[0])}, calibrated {percent(ece[1])}."
+            f"On all {self.n:,} test {self.rows}: negative log-likelihood {nll[0]:.4f}, calibrated "
+            f"{nll[1]:.4f}; ECE {percent(ece[0])}, calibrated {percent(ece[1])}."
         )
 
 
@@ -49,8 +51,8 @@ class Calibration(Result):
         effect: What it changes.
         score: What decided.
         seed: Seed of the comparison.
-        whole: Number of rows and measures before and after on the whole test set, if it is a stream of which
-            the comparison has seen a sample.
+        whole: Number of rows and measures before and after on the whole test set, if it is a stream, or
+            score maps, of which the comparison has seen a sample.
     """
 
     comparison: Comparison

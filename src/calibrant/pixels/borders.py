@@ -21,47 +21,53 @@ def band_names() -> tuple[str, ...]:
     return (*named, f"above {BANDS[-1]}")
 
 
-def border_bands(labels: npt.NDArray[Any], ignored: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.uint8]:
+def border_bands(labels: npt.NDArray[Any], counted: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.uint8]:
     """Return the number of the band of each pixel, from 0, shape ``(h, w)``.
 
     The distance of a pixel is how many steps, also diagonal ones, lead to the next pixel of another class. A
     pixel lies within ``r`` steps of one if the largest and the smallest class in the square of radius ``r``
-    around it differ. Ignored pixels have no class, and the border of the image is no border of a region.
+    around it differ; where no pixel is ignored, if a pixel within ``r - 1`` steps has another class beside
+    it. Ignored pixels have no class, and the border of the image is no border of a region.
 
     Args:
-        labels: Classes, shape ``(h, w)``; 0 where they are ignored.
-        ignored: Where labels are ignored; None if nowhere.
+        labels: Classes, shape ``(h, w)``; any where they are ignored.
+        counted: Where labels count; None if everywhere.
 
     Example:
         >>> border_bands(np.array([[0, 0, 0, 1, 1]]), None).tolist()
         [[2, 1, 0, 0, 1]]
     """
-    most = np.iinfo(labels.dtype).max
-    largest, smallest = labels.copy(), labels.copy()
-    if ignored is not None:
-        # One more than the class, so that 0 is less than any.
-        largest += 1
-        largest[ignored], smallest[ignored] = 0, most - 1
-        smallest += 1
-    band = np.zeros(labels.shape, dtype=np.uint8)
-    reach = 0
+    (height, width), k = labels.shape, int(labels.max()) + 1
+    # Room behind each row, so that what is widened along the rows of the flat array never meets the next row.
+    row = width + BANDS[-1]
+    reached = np.zeros((2, height, row), dtype=labels.dtype)
+    # The largest class, and the smallest one as the largest of what remains to k; 0 is none.
+    largest, smallest = reached[:, :, :width]
+    np.add(labels, 1, out=largest)
+    np.subtract(k, labels, out=smallest)
+    if counted is not None:
+        largest *= counted
+        smallest *= counted
+    reached, reach = reached.reshape(2, -1), 0
+    n_near = np.zeros(height * row, dtype=np.uint8)
     for end in BANDS:
-        _reach(largest, np.maximum, end - reach)
-        _reach(smallest, np.minimum, end - reach)
+        for steps in (1, row):
+            reached = _widened(reached, (end - reach) * steps)
         reach = end
-        band += largest == smallest
-    return band
+        near = reached[0] if len(reached) == 1 else (reached[0] + reached[1] != k + 1).view(np.uint8)
+        if counted is None and len(reached) == 2:
+            near.reshape(height, row)[:, width:] = 0
+            reached = near[None]
+        n_near += near
+    return (len(BANDS) - n_near).reshape(height, row)[:, :width]
 
 
-def _reach(values: npt.NDArray[Any], most: np.ufunc, step: int) -> None:
-    """Widen the squares over which an extreme was taken by ``step`` in each direction, in place.
-
-    Squares of at least this radius already overlap after a shift by ``step``, so three of them are enough.
-    """
-    for along in (values, values.T):
-        if len(along) > step:
-            before = along.copy(order="K")
-            most(along[step:], before[:-step], out=along[step:])
-            most(along[:-step], before[step:], out=along[:-step])
-        else:
-            along[:] = most.reduce(along, axis=0)
+def _widened(values: npt.NDArray[Any], shift: int) -> npt.NDArray[Any]:
+    """Return the largest of each value and the two at a distance along the last dimension."""
+    if shift >= values.shape[1]:
+        return values
+    widened = np.empty_like(values)
+    np.maximum(values[:, shift:], values[:, :-shift], out=widened[:, shift:])
+    widened[:, :shift] = values[:, :shift]
+    np.maximum(widened[:, :-shift], values[:, shift:], out=widened[:, :-shift])
+    return widened

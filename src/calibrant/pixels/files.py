@@ -3,7 +3,9 @@
 import math
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import IO, Any
 from zipfile import ZipFile
@@ -27,6 +29,7 @@ def open_images(
     labels: str | os.PathLike[str] | None = None,
     *,
     ignore_index: int = IGNORED_PIXEL,
+    labelled: bool = True,
 ) -> ImageSource:
     """Open score maps with their labels; only one image at a time is in memory.
 
@@ -36,8 +39,10 @@ def open_images(
             its name; or a folder with one such file per image, of shapes ``(k, h, w)`` and ``(h, w)``, whose
             sizes may differ.
         labels: The labels beside ``.npy`` files: a ``.npy`` file, or a folder of ``.npy`` or ``.png`` masks
-            with the names of the images.
+            with the names of the images. By default the file or folder of the same name with ``labels`` in
+            place of ``logits`` or ``probs``.
         ignore_index: The label of pixels that do not count.
+        labelled: Whether labels are read; without, images have none.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -50,16 +55,17 @@ def open_images(
     for each in (path, masks):
         if each is not None and not each.exists():
             raise FormatError(f"{each}: expected score maps or masks, got no such file; check the path")
+    how = _Reading(_labels_beside(path) if masks is None else masks, ignore_index, labelled)
     if path.is_dir():
-        return _Folder(path, masks, ignore_index)
+        return _Folder(path, how)
     if path.suffix == ".npz":
         if masks is not None:
             raise InputError(
                 f"--labels: expected none beside {path.name}, which has labels of its own, got {masks.name}"
             )
-        return _Archive(path, ignore_index)
+        return _Archive(path, how)
     if path.suffix == ".npy":
-        return _Pair(path, masks, ignore_index)
+        return _Pair(path, how)
     raise FormatError(
         f"{path.name}: expected score maps in a .npz or .npy file or a folder of them, got another"
     )
@@ -77,34 +83,65 @@ def form_in_name(path: Path) -> MapForm:
     return found[0]
 
 
+def _labels_beside(path: Path) -> Path | None:
+    """Return the file or folder that is named as the scores but for what it holds, if there is one."""
+    found = [path.with_name(path.name.replace(form, "labels")) for form in FORMS if form in path.name]
+    return next((each for each in found if each.exists()), None)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """How images are read: the labels beside them, the label that does not count, whether labels are read."""
+
+    labels: Path | None
+    ignore_index: int
+    labelled: bool
+
+    def image(self, name: str, form: MapForm, scores: Array, mask: Array | None) -> PixelImage:
+        return PixelImage.of(name, form, scores, mask, ignore_index=self.ignore_index)
+
+
 @dataclass(frozen=True)
 class _Pair:
     """A memory-mapped file of scores and one of labels."""
 
     scores: Path
-    labels: Path | None
-    ignore_index: int
+    how: _Reading
 
     def __len__(self) -> int:
-        return len(_mapped(self.scores))
+        return len(self._maps)
 
     def __iter__(self) -> Iterator[PixelImage]:
-        form, maps = form_in_name(self.scores), _mapped(self.scores)
-        _check_rank(maps.shape, 4, self.scores.name, form)
-        if self.labels is None or self.labels.suffix != ".npy":
+        form, maps = form_in_name(self.scores), self._maps
+        masks = self._masks(len(maps)) if self.how.labelled else [None] * len(maps)
+        for number, (scores, mask) in enumerate(zip(maps, masks, strict=True)):
+            name = f"{self.scores.name}, image {number}" if self._is_many else self.scores.name
+            yield self.how.image(name, form, _copied(scores), None if mask is None else _copied(mask))
+
+    @property
+    def _maps(self) -> Array:
+        maps = _mapped(self.scores)
+        _check_rank(maps.shape, 4 if self._is_many else 3, self.scores.name, form_in_name(self.scores))
+        return maps if self._is_many else maps[None]
+
+    @property
+    def _is_many(self) -> bool:
+        return _mapped(self.scores).ndim != 3
+
+    def _masks(self, n: int) -> Array:
+        labels = self.how.labels
+        if labels is None or labels.suffix != ".npy":
             raise FormatError(
                 f"{self.scores.name}: expected a .npy file of labels of shape (n, h, w) beside it, got "
-                f"{'none' if self.labels is None else self.labels.name}; name it with --labels"
+                f"{'none' if labels is None else labels.name}; name it with --labels"
             )
-        masks = _mapped(self.labels)
-        if len(masks) != len(maps):
+        masks = _mapped(labels) if self._is_many else _mapped(labels)[None]
+        if len(masks) != n:
             raise InputError(
-                f"{self.labels.name}: expected labels of {len(maps)} images, as many as in "
-                f"{self.scores.name}, got {len(masks)}"
+                f"{labels.name}: expected labels of {n} images, as many as in {self.scores.name}, got "
+                f"{len(masks)}"
             )
-        for number, (scores, mask) in enumerate(zip(maps, masks, strict=True)):
-            name = f"{self.scores.name}, image {number}"
-            yield PixelImage.of(name, form, _copied(scores), _copied(mask), ignore_index=self.ignore_index)
+        return masks
 
 
 @dataclass(frozen=True)
@@ -112,7 +149,7 @@ class _Archive:
     """A .npz file with all images, of which each is read after the other."""
 
     path: Path
-    ignore_index: int
+    how: _Reading
 
     def __len__(self) -> int:
         with reading(self.path.name, "a .npz file"), ZipFile(self.path) as archive:
@@ -122,27 +159,28 @@ class _Archive:
     def __iter__(self) -> Iterator[PixelImage]:
         with reading(self.path.name, "a .npz file"), ZipFile(self.path) as archive:
             form = _form_of(archive, self.path)
-            if "labels.npy" not in archive.namelist():
+            if self.how.labelled and "labels.npy" not in archive.namelist():
                 raise FormatError(
                     f"expected labels beside {form}, got none; save them as labels of shape (n, h, w)"
                 )
-            scores, shape, kind = opened_array(archive, f"{form}.npy")
-            masks, mask_shape, mask_kind = opened_array(archive, "labels.npy")
-            with scores, masks:
+            masks: Iterator[Array | None] = repeat(None)
+            with ExitStack() as files:
+                scores, shape, _ = opened = opened_array(archive, f"{form}.npy")
+                files.enter_context(scores)
                 single = len(shape) == 3
                 _check_rank(shape, 3 if single else 4, "", form)
                 n = 1 if single else shape[0]
-                if not single and mask_shape[:1] != (n,):
-                    raise InputError(f"labels: expected masks of {n} images, got shape {mask_shape}")
-                for number in range(n):
+                if self.how.labelled:
+                    file, mask_shape, _ = labels = opened_array(archive, "labels.npy")
+                    files.enter_context(file)
+                    if not single and mask_shape[:1] != (n,):
+                        raise InputError(f"labels: expected masks of {n} images, got shape {mask_shape}")
+                    masks = _each(labels, single=single)
+                for number, (array, mask) in enumerate(
+                    zip(_each(opened, single=single), masks, strict=False)
+                ):
                     name = self.path.name if single else f"{self.path.name}, image {number}"
-                    yield PixelImage.of(
-                        name,
-                        form,
-                        _next(scores, shape if single else shape[1:], kind),
-                        _next(masks, mask_shape if single else mask_shape[1:], mask_kind),
-                        ignore_index=self.ignore_index,
-                    )
+                    yield self.how.image(name, form, array, mask)
 
 
 @dataclass(frozen=True)
@@ -150,27 +188,25 @@ class _Folder:
     """A folder with one file per image."""
 
     folder: Path
-    labels: Path | None
-    ignore_index: int
+    how: _Reading
 
     @property
-    def _files(self) -> list[Path]:
+    def files(self) -> list[Path]:
         files = sorted(each for each in self.folder.iterdir() if each.suffix in (".npz", ".npy"))
         if not files:
             raise FormatError(f"{self.folder}: expected one .npz or .npy file per image, got none")
         return files
 
     def __len__(self) -> int:
-        return len(self._files)
+        return len(self.files)
 
     def __iter__(self) -> Iterator[PixelImage]:
-        for file in self._files:
+        for file in self.files:
             if file.suffix == ".npz":
-                yield from _Archive(file, self.ignore_index)
+                yield from _Archive(file, self.how)
                 continue
-            form, scores = form_in_name(file), _copied(_mapped(file))
-            mask = _mask(self.labels, file)
-            yield PixelImage.of(file.name, form, scores, mask, ignore_index=self.ignore_index)
+            mask = _mask(self.how.labels, file) if self.how.labelled else None
+            yield self.how.image(file.name, form_in_name(file), _copied(_mapped(file)), mask)
 
 
 def _mask(folder: Path | None, file: Path) -> Array:
@@ -208,6 +244,13 @@ def _mapped(path: Path) -> Array:
 def _copied(array: Array) -> Array:
     """Return a part of a memory-mapped file in memory, in the byte order of this machine."""
     return np.array(array, dtype=array.dtype.newbyteorder("="))
+
+
+def _each(opened: tuple[IO[bytes], tuple[int, ...], np.dtype[Any]], *, single: bool) -> Iterator[Array]:
+    """Yield the array of each image of a stream; if there is a single one, the stream is its array."""
+    file, shape, kind = opened
+    for _ in range(1 if single else shape[0]):
+        yield _next(file, shape if single else shape[1:], kind)
 
 
 def _next(file: IO[bytes], shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:

@@ -3,9 +3,10 @@
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,6 +19,7 @@ from calibrant.evaluation.groups import GroupTest, group_tests, sentence_on_grou
 from calibrant.evaluation.tables import measures_table
 from calibrant.inference.intervals import Interval
 from calibrant.inputs import Floats, Progress
+from calibrant.metrics.names import MEASURES
 from calibrant.pixels.borders import band_names
 from calibrant.pixels.images import PixelImage
 from calibrant.pixels.sums import N_BANDS, ImageSums, image_sums
@@ -25,7 +27,8 @@ from calibrant.results import FrozenDict, Result
 from calibrant.show.numbers import Cell, count, percent, points, span
 from calibrant.show.table import Column, Table
 from calibrant.streams.measures import streamed_measures
-from calibrant.streams.sketch_bounds import Cells
+from calibrant.streams.sketch import RankSketch
+from calibrant.streams.sketch_bounds import Bounded, Cells
 from calibrant.streams.unit_sums import UnitSums
 from calibrant.threads import one_thread_each
 
@@ -91,6 +94,8 @@ class PixelEvaluation(Result):
         n_ignored: Number of images in which every pixel is ignored.
         k: Number of classes.
         metrics: The measures by name, each over all pixels.
+        bounds: For measures that depend on the order of all confidences, if they were wanted, bounds that
+            contain the exact value. All other measures are exact.
         mean_iou: Mean over the classes of intersection over union; classes without pixels are left out.
         intervals: 95 % intervals by name, from images that are drawn again, if requested.
         bins: Confidence and accuracy in bins of equal width, for the reliability diagram.
@@ -112,11 +117,30 @@ class PixelEvaluation(Result):
     classes: tuple[PixelPart, ...]
     bands: tuple[PixelPart, ...]
     worst: tuple[ImageRow, ...]
+    bounds: Mapping[str, Bounded] = field(default_factory=FrozenDict)
+
+    def only(self, names: Collection[str]) -> "PixelEvaluation":
+        """Return the evaluation with these measures."""
+        return replace(
+            self,
+            metrics=FrozenDict({name: each for name, each in self.metrics.items() if name in names}),
+            bounds=FrozenDict({name: each for name, each in self.bounds.items() if name in names}),
+            intervals=FrozenDict({name: each for name, each in self.intervals.items() if name in names}),
+        )
 
     def to_table(self) -> Table:
         """Return the measures, with their intervals by image."""
         left_out = f"{self.n_ignored:,} images are left out, in which every pixel is ignored"
-        notes = (f"mean IoU: {100 * self.mean_iou:.2f} %", *([left_out] if self.n_ignored else []))
+        within = [
+            f"{measure.title}: within {_half(each, in_percent=measure.percent)} of the exact value"
+            for measure, each in ((MEASURES[name], each) for name, each in self.bounds.items())
+            if each.high > each.low
+        ]
+        notes = (
+            f"mean IoU: {100 * self.mean_iou:.2f} %",
+            *within,
+            *([left_out] if self.n_ignored else []),
+        )
         title = f"{self.n:,} pixels of {self.n_images:,} images, {self.k} classes"
         return measures_table({"value": self.metrics}, self.intervals, title=title, notes=notes)
 
@@ -138,6 +162,8 @@ class PixelMeasures:
 
     Args:
         n_bins: Number of bins of the binned measures.
+        ranks: Whether the confidences are counted in narrow cells, too, from which measures of their order
+            follow (:class:`~calibrant.streams.RankSketch`).
 
     Attributes:
         sums: All sums by name, which add up over parts of the images; empty before the first image.
@@ -150,8 +176,9 @@ class PixelMeasures:
         (2, 0.5, 0.35)
     """
 
-    def __init__(self, *, n_bins: int = 15) -> None:
+    def __init__(self, *, n_bins: int = 15, ranks: bool = False) -> None:
         self.n_bins = check_bins(n_bins)
+        self.sketch = RankSketch() if ranks else None
         self.sums: dict[str, Floats] = {}
         self._n_ignored = 0
         self._worst: list[tuple[float, int, ImageRow]] = []
@@ -175,7 +202,7 @@ class PixelMeasures:
 
     def add(self, image: PixelImage) -> ImageRow | None:
         """Sum the pixels of an image and return its own measures; None if every pixel is ignored."""
-        return self.include(image.name, image_sums(image, n_bins=self.n_bins))
+        return self.include(image.name, image_sums(image, n_bins=self.n_bins, ranks=self.sketch is not None))
 
     def include(self, name: str, sums: ImageSums) -> ImageRow | None:
         """Add the sums of an image and return its own measures; None if every pixel is ignored."""
@@ -191,6 +218,8 @@ class PixelMeasures:
         self.sums["images"] += 1
         self.sums["cells"] += sums.cells
         self.sums["labels"] += sums.labels
+        if self.sketch is not None and sums.outcomes is not None:
+            self.sketch.add_sorted(sums.outcomes)
         for key, values in _of_units(sums).items():
             self.sums[key][..., number % self.sums[key].shape[-1]] += values
         row = _row(name, sums)
@@ -206,6 +235,8 @@ class PixelMeasures:
             raise InputError("merge: expected sums of as many classes and bins, got others")
         self.sums = {key: value + self.sums.get(key, 0.0) for key, value in (other.sums or self.sums).items()}
         self._n_ignored += other._n_ignored
+        if self.sketch is not None and other.sketch is not None:
+            self.sketch.merge(other.sketch)
         self._worst = heapq.nlargest(_WORST, [*self._worst, *other._worst])
 
     def compute(self, *, intervals: bool = False, seed: int = 0) -> PixelEvaluation:
@@ -223,10 +254,11 @@ class PixelMeasures:
                 f"score maps: expected an image with pixels that count, got none{ignored}; look at the labels"
             )
         cells, labels = self.sums["cells"], self.sums["labels"]
-        bins = _bins(_with_hits(cells.sum(axis=(1, 2))))
-        metrics = _metrics(cells.sum(axis=(1, 2)))
+        bins = _bins(cells.sum(axis=(1, 2)))
+        metrics = _metrics(bins, self.sums["scores"].sum(axis=1))
         found = self._intervals(metrics, seed) if intervals else {}
-        hits, predicted = cells[0, ..., 1].sum(axis=(1, 2)), cells[0].sum(axis=(1, 2, 3))
+        bounds = {} if self.sketch is None else _ranked(self.sketch, self.n_bins)
+        predicted, _, hits = cells.sum(axis=(2, 3))
         with np.errstate(invalid="ignore"):
             recall, iou = hits / labels, hits / (labels + predicted - hits)
         of_classes = [{"recall": float(r), "iou": float(i)} for r, i in zip(recall, iou, strict=True)]
@@ -235,7 +267,8 @@ class PixelMeasures:
             n_images=self.n_images,
             n_ignored=self._n_ignored,
             k=len(labels),
-            metrics=FrozenDict(metrics),
+            metrics=FrozenDict(metrics | {name: each.value for name, each in bounds.items()}),
+            bounds=FrozenDict(bounds),
             mean_iou=float(np.nanmean(iou)),
             intervals=FrozenDict(found),
             bins=bins,
@@ -255,7 +288,7 @@ class PixelMeasures:
         several = [place for place in used if n_images[place] > 1]
         differences = [
             _unit_sums(tables[place], n_images[place]).difference(
-                _bins(_with_hits(cells[:, place])), int(cells[0, place].sum())
+                _bins(cells[:, place]), int(cells[0, place].sum())
             )
             for place in several
         ]
@@ -277,6 +310,7 @@ def evaluate_pixels(
     *,
     n_bins: int = 15,
     intervals: bool = False,
+    ranks: bool = False,
     calibrator: Callable[[Tensor], Tensor] | None = None,
     progress: Progress | None = None,
 ) -> PixelEvaluation:
@@ -286,6 +320,9 @@ def evaluate_pixels(
         images: What :func:`~calibrant.pixels.open_images` or ``images_of_batches`` returns.
         n_bins: Number of bins of the binned measures.
         intervals: Whether to draw images again for 95 % intervals.
+        ranks: Whether to measure what depends on the order of all confidences, too: AURC, excess AURC, AUGRC,
+            AUROC of correctness and the error of bins of equal count, with bounds that contain the exact
+            values, from counts in narrow cells.
         calibrator: A calibrator of score maps that is applied first, such as a
             :class:`~calibrant.posthoc.PixelCalibration`.
         progress: Called with the name of the image, the number that are done, and the total if it is known.
@@ -297,9 +334,10 @@ def evaluate_pixels(
         >>> found.n, round(found.metrics["ece"], 3)
         (2, 0.35)
     """
-    measures = PixelMeasures(n_bins=n_bins)
+    measures = PixelMeasures(n_bins=n_bins, ranks=ranks)
     total = len(images) if isinstance(images, Sized) else 0
-    for done, (name, sums) in enumerate(_summed(images, measures.n_bins, calibrator)):
+    sum_up = partial(image_sums, n_bins=measures.n_bins, ranks=ranks)
+    for done, (name, sums) in enumerate(_summed(images, sum_up, calibrator)):
         if progress is not None:
             progress(name, done, max(total, done + 1))
         measures.include(name, sums)
@@ -307,13 +345,15 @@ def evaluate_pixels(
 
 
 def _summed(
-    images: Iterable[PixelImage], n_bins: int, calibrator: Callable[[Tensor], Tensor] | None
+    images: Iterable[PixelImage],
+    sum_up: Callable[[PixelImage], ImageSums],
+    calibrator: Callable[[Tensor], Tensor] | None,
 ) -> Iterator[tuple[str, ImageSums]]:
     """Yield the sums of images in order; a few images are summed side by side, one thread each."""
     workers = torch.get_num_threads()
 
     def work(image: PixelImage) -> tuple[str, ImageSums]:
-        return image.name, image_sums(image.changed(calibrator), n_bins=n_bins)
+        return image.name, sum_up(image.changed(calibrator))
 
     if workers == 1:
         yield from map(work, images)
@@ -332,7 +372,7 @@ def empty_sums(k: int, n_bins: int) -> dict[str, Floats]:
     """Return sums of no image of ``k`` classes, all of which add up over images."""
     return {
         "images": np.zeros(1),
-        "cells": np.zeros((4, k, N_BANDS, n_bins, 2)),
+        "cells": np.zeros((3, k, N_BANDS, n_bins)),
         "labels": np.zeros(k),
         "all": np.zeros((3, n_bins, _OF_ALL)),
         "scores": np.zeros((2, _OF_ALL)),
@@ -343,19 +383,8 @@ def empty_sums(k: int, n_bins: int) -> dict[str, Floats]:
 
 def _of_units(sums: ImageSums) -> dict[str, Floats]:
     """Return what an image adds to the sums of its place among the units."""
-    cells = sums.cells
-    by_class, by_band = cells.sum(axis=2), cells.sum(axis=1)
-    return {
-        "all": _with_hits(by_class.sum(axis=1)),
-        "scores": cells[2:].sum(axis=(1, 2, 3, 4)),
-        "classes": _with_hits(by_class),
-        "bands": _with_hits(by_band),
-    }
-
-
-def _with_hits(cells: Floats) -> Floats:
-    """Return counts, confidences and hits in bins, shape ``(3, ..., bins)``, from cells of four sums."""
-    return np.concatenate([cells[:2].sum(axis=-1), cells[:1, ..., 1]])
+    by_class, by_band = sums.cells.sum(axis=2), sums.cells.sum(axis=1)
+    return {"all": by_band.sum(axis=1), "scores": sums.scores, "classes": by_class, "bands": by_band}
 
 
 def _bins(table: Floats) -> Bins:
@@ -399,39 +428,50 @@ def _no_cells() -> Cells:
     return Cells(nothing.astype(np.int64), nothing.astype(np.int64), nothing, nothing, nothing)
 
 
-# Measures that follow from bins of the confidence, and two means.
-_WAYS = {
-    name: way for name, way in streamed_measures().items() if way[0] == "outcomes" or name in ("nll", "brier")
-}
+# Measures that follow from bins of the confidence, and two means of all classes' probabilities.
+_OF_SCORES = ("nll", "brier")
+_WAYS = {name: way for name, way in streamed_measures().items() if way[0] == "outcomes" or name in _OF_SCORES}
+_OF_RANKS = {name: compute for name, (part, compute) in streamed_measures().items() if part == "ranks"}
 
 
-def _metrics(cells: Floats) -> dict[str, float]:
-    """Return the measures of cells of four sums, shape ``(4, bins, 2)``."""
-    bins = _bins(_with_hits(cells))
-    n, _, *scores = cells.sum(axis=(1, 2))
-    means = {name: score / n for name, score in zip(("nll", "brier"), scores, strict=True)}
-    values = {
-        name: means[name] if name in means else float(compute(bins)) for name, (_, compute) in _WAYS.items()
-    }
-    return {name: float(value) for name, value in values.items()}
+def pixel_measures() -> tuple[str, ...]:
+    """Return the measures of score maps: those of sums, then those of ranks."""
+    return (*_WAYS, *_OF_RANKS)
+
+
+def _half(bounds: Bounded, *, in_percent: bool) -> str:
+    half = (bounds.high - bounds.low) / 2
+    return f"{100 * half:.1g} %" if in_percent else f"{half:.1g}"
+
+
+def _ranked(sketch: RankSketch, n_bins: int) -> dict[str, Bounded]:
+    found = sketch.compute(n_bins=n_bins)
+    return {name: compute(found) for name, compute in _OF_RANKS.items()}
+
+
+def _metrics(bins: Bins, scores: Floats | None = None) -> dict[str, float]:
+    """Return the measures of bins, and those of summed negative log-likelihoods and Brier scores if given."""
+    means = {} if scores is None else dict(zip(("nll", "brier"), scores / bins.n, strict=True))
+    ways = {name: compute for name, (_, compute) in _WAYS.items() if name in means or name not in _OF_SCORES}
+    return {name: float(means[name] if name in means else compute(bins)) for name, compute in ways.items()}
 
 
 def _row(name: str, sums: ImageSums) -> ImageRow:
-    cells = sums.cells.sum(axis=(1, 2))
-    bins = _bins(_with_hits(cells))
+    _, confidence, hits = sums.cells.sum(axis=(1, 2))
+    n = sums.n
     return ImageRow(
         name=name,
-        n=sums.n,
-        accuracy=float(bins.correct_sum.sum()) / sums.n,
-        mean_confidence=float(bins.confidence_sum.sum()) / sums.n,
-        ece=float(bins.expected_gap()),
-        nll=float(cells[2].sum()) / sums.n,
+        n=n,
+        accuracy=float(hits.sum()) / n,
+        mean_confidence=float(confidence.sum()) / n,
+        ece=float(np.abs(hits - confidence).sum()) / n,
+        nll=float(sums.scores[0]) / n,
     )
 
 
 def _part(name: str, cells: Floats, test: GroupTest | None, **beside: float) -> PixelPart:
     """Return a part of the pixels; one that lies in a single image has a gap, but no interval of it."""
-    metrics, n = _metrics(cells), int(cells[0].sum())
+    metrics, n = _metrics(_bins(cells)), int(cells[0].sum())
     gap, unknown = metrics["mean_confidence"] - metrics["accuracy"], math.nan
     lone = GroupTest(n, 1, metrics["accuracy"], metrics["mean_confidence"], gap, *[unknown] * 5)
     return PixelPart(name, n, FrozenDict(metrics), lone if test is None else test, **beside)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from calibrant.inputs import ArrayLike, at_least_float32, check_number
 from calibrant.posthoc.calibrator import Calibrator, required_features
+from calibrant.posthoc.fitting.masked import finite
 from calibrant.posthoc.fitting.stored import POSITIVE, Numbers, declare, one_number
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
 from calibrant.posthoc.fitting.weighing import moments
@@ -36,6 +37,7 @@ class LocalTemperature(Calibrator):
     """
 
     preserves_accuracy = True
+    masks = True
     needs_features = True
     features_are = "signals of the neighbourhood, of shape (n, s)"
     stored = declare(
@@ -88,7 +90,8 @@ class LocalTemperature(Calibrator):
         s = data.features.double()
         ridge = check_number(ridge, "ridge") / data.size
         temperature = likeliest_temperature(data)
-        z = data.logits.double() / temperature
+        z = data.logits.double()
+        z = finite(z - z.amax(dim=1, keepdim=True)) / temperature
         means, deviations = moments(s, data.weights)
         deviations = torch.where(deviations > 0, deviations, 1.0)
         x = torch.cat([torch.ones(len(s), 1, dtype=s.dtype), (s - means) / deviations], dim=1)

@@ -12,6 +12,7 @@ from calibrant.posthoc.group import GroupCalibration
 from calibrant.posthoc.histogram import HistogramBinning
 from calibrant.posthoc.intra_order import IntraOrderPreserving
 from calibrant.posthoc.isotonic import IsotonicCalibration
+from calibrant.posthoc.local_temperature import LocalTemperature
 from calibrant.posthoc.logistic_spline import LogisticSpline
 from calibrant.posthoc.matrix import MatrixScaling
 from calibrant.posthoc.metacal import MetaCal
@@ -64,6 +65,7 @@ METHODS.update(
         "venn_abers": Method(VennAbers, "Vovk & Petej, UAI 2014", top_label=True),
         "smart": Method(SMART, "SMART: margin-aware per-sample temperature"),
         "smart_paper": Method(SMARTPaper, "SMART as printed"),
+        "local_temperature": Method(LocalTemperature, "Ding et al., ICCV 2021, with signals for a network"),
         "parameterized": Method(ParameterizedTemperatureScaling, "Tomani et al., ECCV 2022"),
         "parameterized_paper": Method(PTSPaper, "Tomani et al., ECCV 2022, as printed", slow=True),
         "intra_order": Method(IntraOrderPreserving, "Rahimi et al., NeurIPS 2020"),

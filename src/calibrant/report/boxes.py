@@ -21,9 +21,9 @@ from calibrant.report.page import (
     BoxCurve,
     BoxGroup,
     BoxMap,
-    BoxMeasureLine,
     BoxPanel,
     BoxPicture,
+    ImageMeasureLine,
     Page,
 )
 
@@ -51,7 +51,7 @@ def with_boxes(
     each = (pairs,) if repaired is None else (pairs, repaired)
     found = [evaluate_boxes(one, measures=["accuracy"], intervals=True) for one in each]
     measures = [
-        BoxMeasureLine(
+        ImageMeasureLine(
             measure.title,
             measure.better,
             _known(measure.value),
@@ -68,6 +68,7 @@ def with_boxes(
             row.missed,
             row.boxes,
             *map(_known, (row.precision, row.mean_score, row.ap.value)),
+            *((ends.low, ends.high) if (ends := row.precision_interval) else (None, None)),
         )
         for row in found[0].classes
     ]
@@ -99,8 +100,9 @@ def _map(pairs: BoxPairs) -> BoxMap:
 
 def _curve(pairs: BoxPairs) -> BoxCurve:
     """Return precision and the share of objects that are found at some thresholds of the score."""
-    found = by_threshold(pairs)
-    return BoxCurve(*(tuple(each.tolist()) for each in (found.threshold, found.precision, found.found)))
+    found = by_threshold(pairs, intervals=True)
+    lines = (found.threshold, found.precision, found.found, found.low, found.high)
+    return BoxCurve(*(() if each is None else tuple(each.tolist()) for each in lines))
 
 
 def _groups(before: BoxPairs, after: BoxPairs | None) -> tuple[BoxGroup, ...]:

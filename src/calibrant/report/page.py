@@ -358,8 +358,8 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class BoxMeasureLine:
-    """A measure of a detector, with its interval by image, and after a repair."""
+class ImageMeasureLine:
+    """A measure of a detector or a segmentation, with its interval by image, and after a repair."""
 
     title: str
     better: str
@@ -367,6 +367,7 @@ class BoxMeasureLine:
     low: float | None
     high: float | None
     after: float | None
+    percent: bool = True
 
 
 @dataclass(frozen=True)
@@ -380,6 +381,8 @@ class BoxClassLine:
     precision: float | None
     score: float | None
     ap: float | None
+    precision_low: float | None = None
+    precision_high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -402,11 +405,13 @@ class BoxMap:
 
 @dataclass(frozen=True)
 class BoxCurve:
-    """Precision and the share of objects that are found, by threshold of the score."""
+    """Precision with its interval by image and the share of objects that are found, by threshold."""
 
     threshold: tuple[float, ...]
     precision: tuple[float, ...]
     found: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -431,12 +436,63 @@ class BoxPanel:
     """What a detector has beside other classifiers; maps and curves are those before a repair and after."""
 
     heading: str
-    measures: tuple[BoxMeasureLine, ...]
+    measures: tuple[ImageMeasureLine, ...]
     classes: tuple[BoxClassLine, ...]
     maps: tuple[BoxMap, ...]
     curves: tuple[BoxCurve, ...]
     groups: tuple[BoxGroup, ...]
     worst: tuple[BoxPicture, ...]
+
+
+@dataclass(frozen=True)
+class PixelLine:
+    """A class or a band of distance: its gap with its interval by image, and its gap after a repair."""
+
+    name: str
+    n: int
+    accuracy: float
+    confidence: float
+    gap: float
+    low: float | None
+    high: float | None
+    gap_after: float | None
+    iou: float | None
+
+
+@dataclass(frozen=True)
+class PixelImageLine:
+    """An image with a large calibration error."""
+
+    name: str
+    n: int
+    accuracy: float
+    confidence: float
+    ece: float
+
+
+@dataclass(frozen=True)
+class PixelPanel:
+    """What score maps have beside other predictions; bins and maps are those before a repair and after.
+
+    Attributes:
+        heading: Numbers of pixels and images.
+        measures: Measures of all pixels.
+        bins: Mean confidence, accuracy and number of the pixels in bins of the confidence.
+        classes: Pixels by predicted class.
+        bands: Pixels by their distance to the border of a region.
+        images: The images with the largest calibration errors.
+        mapped: The image whose gaps are drawn.
+        maps: Its gaps, as pictures.
+    """
+
+    heading: str
+    measures: tuple[ImageMeasureLine, ...]
+    bins: tuple[tuple[tuple[float, float, int], ...], ...]
+    classes: tuple[PixelLine, ...]
+    bands: tuple[PixelLine, ...]
+    images: tuple[PixelImageLine, ...]
+    mapped: str
+    maps: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -460,6 +516,7 @@ class Page:
         shift: Samples under distribution shift.
         foreign: Out-of-distribution samples.
         boxes: What a detector has beside other classifiers.
+        pixels: What score maps have beside other predictions.
         skipped: Methods that could not be fitted, with the reason.
         notes: What was thinned or left out.
         facts: How the page was made.
@@ -481,6 +538,7 @@ class Page:
     shift: Shift | None = None
     foreign: OutOfDistribution | None = None
     boxes: BoxPanel | None = None
+    pixels: PixelPanel | None = None
     skipped: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     facts: tuple[Fact, ...] = ()

@@ -105,10 +105,11 @@ def _digest(source: Path) -> str:
     digest, files = hashlib.sha256(), [source]
     if not source.is_file():
         from calibrant.boxes.folders import is_box_folder
+        from calibrant.pixels.headers import holds_images
         from calibrant.streams.files import find_files
 
-        of_boxes = is_box_folder(source)
-        found = sorted(source.iterdir()) if of_boxes else [file.path for file in find_files(str(source))]
+        whole = is_box_folder(source) or holds_images(source)
+        found = sorted(source.iterdir()) if whole else [file.path for file in find_files(str(source))]
         files = [Path(file) for file in found]
     for path in files:
         with path.open("rb") as file:

@@ -377,7 +377,8 @@ class _Chance:
     of a multivariate t-distribution.
 
     Attributes:
-        rest: What each bucket differs by from the gap of its bins, shape ``(buckets, n)``.
+        rest: What each bucket differs by from the gap of its bins, shape ``(buckets, n)``; or fewer rows with
+            the same covariance.
         spread: What few units do not show of the variance.
     """
 
@@ -390,7 +391,11 @@ class _Chance:
         count, confidence, hits = table
         difference, total = hits - confidence, count.sum(axis=0)
         gap = difference.sum(axis=0) / np.where(total > 0, total, 1)
-        return cls(spread.scale * (difference - count * gap), spread)
+        rest = spread.scale * (difference - count * gap)
+        # A triangle has the covariance of many buckets, and fewer numbers are drawn for it.
+        if len(rest) > rest.shape[1]:
+            rest = np.asarray(np.linalg.qr(rest, mode="r"), dtype=np.float64)
+        return cls(rest, spread)
 
     @property
     def deviation(self) -> float:
