@@ -14,7 +14,9 @@ from calibrant.metrics.counted import Weighted
 
 Better: TypeAlias = Literal["lower", "higher", "neither"]
 Reads: TypeAlias = Literal["outcomes", "probs", "logits"]
-RankEstimate: TypeAlias = Literal["equal_mass_error", "aurc", "excess_aurc", "augrc", "auroc_correctness"]
+RankEstimate: TypeAlias = Literal[
+    "equal_mass_error", "two_bin_error", "aurc", "excess_aurc", "augrc", "auroc_correctness"
+]
 
 # Arguments of measures that hold predictions and labels; the others are options.
 _INPUTS = ("probs", "labels", "logits", "confidence", "correct", "weights", "units")
@@ -99,7 +101,7 @@ class Measure:
     @property
     def of_order(self) -> bool:
         """Whether only the order of the confidences matters, so that any score will do."""
-        return self.terms is hits or self.of_ranks not in (None, "equal_mass_error")
+        return self.terms is hits or self.of_ranks not in (None, "equal_mass_error", "two_bin_error")
 
     def lacks(self, k: int | None) -> str:
         """Return what predictions of ``k`` classes (None: confidences) lack for it; empty if nothing."""

@@ -282,6 +282,7 @@ MEASURES: Catalogue[Measure] = Catalogue(
             "averaged two-bin error (ATB)",
             "ATB",
             percent=False,
+            of_ranks="two_bin_error",
             weighted=two_bin_weights,
             noise_floor=True,
         ),
