@@ -7,6 +7,7 @@ Arad and Rosset, "Improving Multi-Class Calibration through Normalization-Aware 
 from typing import Self, Unpack
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -96,24 +97,26 @@ class SimplexIsotonicCalibration(Calibrator):
         top = min(check_count(top, "top"), most - 1)
         temperature = likeliest_temperature(data)
         some = thinned(data)
-        k, device = data.n_classes, data.labels.device
-
-        def fitted(part: FittingSet, share: float) -> Self:
-            knots, surface = (torch.from_numpy(each).to(device) for each in _rising_surface(part, top))
-            return cls(temperature, knots, surface, share, n_classes=k)
-
         some = some.with_logits(some.logits.double() / temperature)
 
         def of_labels(rest: Tensor, held_out: Tensor) -> Tensor:
+            fitted = cls._of_scaled(some.take(rest), temperature, top=top, share=1.0)
             z, y = some.logits[held_out], some.labels[held_out, None]
-            both = fitted(some.take(rest), 1.0).of_surface(z), torch.softmax(z, dim=1)
-            return torch.cat([each.gather(1, y) for each in both], dim=1)
+            return torch.cat([fitted.of_surface(z).gather(1, y), torch.softmax(z, dim=1).gather(1, y)], dim=1)
 
         weights = None if some.weights is None else some.weights.cpu().numpy()
         likelihoods = cross_fit(some.folds, of_labels).clamp(min=_LEAST).cpu().numpy()
-        share = likeliest_shares(likelihoods, weights=weights)[1]
+        share = float(likeliest_shares(likelihoods, weights=weights)[1])
         # Labels that were all likelier under the surface say nothing about the next one.
-        return fitted(some, max(float(share), 1 / (1 + some.size)))
+        return cls._of_scaled(some, temperature, top=top, share=max(share, 1 / (1 + some.size)))
+
+    @classmethod
+    def _of_scaled(cls, data: FittingSet, temperature: float, *, top: int, share: float) -> Self:
+        """Fit the surface to logits at the common temperature."""
+        knots, surface = (
+            torch.from_numpy(each).to(data.labels.device) for each in _rising_surface(data, top)
+        )
+        return cls(temperature, knots, surface, share, n_classes=data.n_classes)
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""
@@ -153,42 +156,34 @@ def _rising_surface(data: FittingSet, top: int) -> tuple[Floats, Floats]:
     """Return the positions of the columns of the surface and its values, shape ``(top, columns)``."""
     p, order = torch.softmax(data.logits.double(), dim=1).sort(dim=1, descending=True, stable=True)
     rank = (order == data.labels[:, None]).int().argmax(dim=1)
-    position = _log_odds(p, top).cpu().numpy()
-    within = (rank[:, None] <= torch.arange(top, device=rank.device)).cpu().numpy()
+    ranks = torch.arange(top, device=rank.device)
+    # Where all classes that exist are among the first, the truth is too, which says nothing.
+    says = ((data.logits > -torch.inf).sum(dim=1, keepdim=True) > 1 + ranks).cpu().numpy()
     weights = np.ones(len(rank)) if data.weights is None else data.weights.cpu().numpy()
-    # All classes that exist contain the truth, which says nothing.
-    open_ranks = (data.logits > -torch.inf).sum(dim=1, keepdim=True) > 1 + torch.arange(
-        top, device=rank.device
-    )
-    counts = weights[:, None] * open_ranks.cpu().numpy()
-    columns, place = _columns(position, counts)
-    at = (np.broadcast_to(np.arange(top), position.shape).ravel() * len(columns)) + place
-    count, hits = (
-        np.bincount(at, each.ravel(), minlength=top * len(columns)).reshape(top, -1)
-        for each in (counts, counts * within)
-    )
-    surface = isotonic_surface(hits, count)
+    count = np.broadcast_to(weights[:, None], says.shape)[says]
+    hits = count * (rank[:, None] <= ranks).cpu().numpy()[says]
+    columns, place = _columns(_log_odds(p, top).cpu().numpy()[says], count)
+    place = place + len(columns) * np.broadcast_to(np.arange(top), says.shape)[says]
+    sums = (np.bincount(place, each, minlength=top * len(columns)) for each in (hits, count))
+    surface = isotonic_surface(*(each.astype(np.float64).reshape(top, -1) for each in sums))
     changes = (np.diff(surface, axis=1) != 0).any(axis=0)
     used = np.append(True, changes) | np.append(changes, True)
     used[[0, -1]] = True
     return columns[used], surface[:, used]
 
 
-def _columns(position: Floats, counts: Floats) -> tuple[Floats, np.ndarray]:
-    """Return at most 4,096 increasing positions, and the place of each entry among them."""
+def _columns(position: Floats, count: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """Return at most 4,096 rising positions, and the place of each entry among them."""
     values, place = np.unique(position, return_inverse=True)
-    place = place.ravel()
     if len(values) < 2:
         return np.array([values[0], values[0] + 1.0]), place
     if len(values) <= _MOST_COLUMNS:
         return values, place
-    size = np.bincount(place, counts.ravel())
+    size = np.bincount(place, count)
     ends = np.cumsum(size)
-    cell = np.minimum((ends - size / 2) / ends[-1] * _MOST_COLUMNS, _MOST_COLUMNS - 1).astype(np.int64)
+    cell = ((ends - size / 2) / ends[-1] * _MOST_COLUMNS).astype(np.int64)
     _, cell = np.unique(cell, return_inverse=True)
-    total = np.bincount(cell, size)
-    means = np.bincount(cell, size * values) / total
-    return means, cell[place]
+    return np.bincount(cell, size * values) / np.bincount(cell, size), cell[place]
 
 
 def isotonic_surface(hits: Floats, count: Floats) -> Floats:
@@ -226,7 +221,7 @@ def isotonic_surface(hits: Floats, count: Floats) -> Floats:
     return surface
 
 
-def _best_cut(gains: Floats) -> tuple[np.ndarray, float]:
+def _best_cut(gains: Floats) -> tuple[npt.NDArray[np.int64], float]:
     """Return the column in each row from which on the gains are summed, never later than in the row before.
 
     The sum is the largest possible.
