@@ -10,6 +10,7 @@ about whole distributions over 3, 10 and 100 classes, with labels drawn from the
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -90,7 +91,7 @@ def confidences(n: int, rng: np.random.Generator) -> Floats:
 
 def outcomes(
     confidence: Floats, accuracy: Callable[[Floats], Floats], rng: np.random.Generator
-) -> dict[str, Floats]:
+) -> dict[str, npt.NDArray[Any]]:
     """Return confidences with hits."""
     return {"confidence": confidence, "correct": rng.random(len(confidence)) < accuracy(confidence)}
 

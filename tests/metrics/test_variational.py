@@ -160,13 +160,10 @@ def test_the_interval_is_that_of_the_mean_of_the_terms():
     assert span.standard_error == pytest.approx(terms.std() / math.sqrt(500), rel=0.1)
 
 
-def test_weights_count_samples():
+def test_weights_are_refused_because_a_fit_depends_on_the_number_of_samples():
     given = confidences(300, 0.1)
-    weights = np.random.default_rng(1).random(300)
-    terms = variational_terms(**given).numpy()
-    assert variational_calibration_error(**given, weights=weights) == pytest.approx(
-        np.average(terms, weights=weights)
-    )
+    with pytest.raises(InputError, match="^weights: expected none for an error by a fit in folds"):
+        variational_calibration_error(**given, weights=np.ones(300))
 
 
 def test_a_fit_in_folds_is_no_sum_of_batches():

@@ -18,7 +18,7 @@ from calibrant.inputs import (
 )
 from calibrant.metrics.accuracy import mean
 from calibrant.metrics.corp import corp_reliability
-from calibrant.outcomes import Outcomes, Pairs, check_outcomes, checked_weights, log_probs
+from calibrant.outcomes import Outcomes, Pairs, check_outcomes, log_probs, refuse_weights
 from calibrant.solvers import convex_minimum
 
 VariationalMode: TypeAlias = Literal["top_label", "canonical"]
@@ -86,9 +86,8 @@ def variational_calibration_error(
     References:
         "A Variational Estimator for Lp Calibration Errors", arXiv 2602.24230, 2026.
     """
-    weights = pairs.pop("weights", None)
-    terms = variational_terms(probs, labels, p=p, mode=mode, units=units, seed=seed, **pairs)
-    return mean(terms, checked_weights(weights, len(terms)))
+    refuse_weights(pairs.pop("weights", None), "an error by a fit in folds")
+    return mean(variational_terms(probs, labels, p=p, mode=mode, units=units, seed=seed, **pairs), None)
 
 
 def variational_terms(
