@@ -4,9 +4,9 @@
 
 A network is trained once per task and seed; after each epoch the validation and the test set are predicted,
 so that all rules choose among the same epochs. Then a temperature is fitted on the validation set. Of
-equally good epochs the first is kept, as ``calibrant train`` does. Tasks: 3,000 sentence embeddings of CLINC150
-with the network of ``loss_training.py``, which memorises them; and the digits, 600 to train on, with their
-labels and with a fifth of the training labels drawn at random.
+equally good epochs the first is kept, as ``calibrant train`` does. Tasks: 3,000 sentence embeddings of
+CLINC150 with the network of ``loss_training.py``, which memorises them; and the digits, 600 to train on, with
+their labels and with a fifth of the training labels drawn at random.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
