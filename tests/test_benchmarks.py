@@ -24,6 +24,7 @@ ROWS = {
     "loss_training": 25,
     "smart_stopping": 8,
     "early_stopping": 8,
+    "calibration_errors": 6,
     "monitor": 20,
     "training_overhead": 1,
     "stream": 6,
