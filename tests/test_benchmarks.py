@@ -23,6 +23,8 @@ ROWS = {
     "posthoc_quality": 10,
     "loss_training": 25,
     "smart_stopping": 8,
+    "early_stopping": 8,
+    "calibration_errors": 6,
     "monitor": 20,
     "training_overhead": 1,
     "stream": 6,

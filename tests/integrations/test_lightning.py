@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from calibrant.errors import InputError
+from calibrant.evaluation import nll_after_temperature
 from calibrant.losses import AdaFocalLoss, CRLLoss, CrossEntropyLoss, Loss, MDCALoss, OLSLoss
 from calibrant.metrics import (
     accuracy,
@@ -154,6 +155,7 @@ def test_logged_measures_are_those_of_the_predictions(tmp_path):
     expected = {
         "val_accuracy": accuracy(probs, labels),
         "val_nll": negative_log_likelihood(probs, labels),
+        "val_nll_after_temperature": nll_after_temperature(probs.log(), labels),
         "val_brier": brier_score(probs, labels),
         "val_ece": expected_calibration_error(probs, labels),
         "val_ece_equal_mass": expected_calibration_error(probs, labels, binning="mass"),

@@ -25,6 +25,7 @@ from calibrant.metrics.binned import (
     underconfidence,
 )
 from calibrant.metrics.classwise import classwise_calibration_error
+from calibrant.metrics.cumulative import averaged_two_bin_error
 from calibrant.metrics.discrimination import auroc_correctness
 from calibrant.metrics.measure import Measure
 from calibrant.metrics.names import MEASURES
@@ -54,6 +55,7 @@ RANKED = {
     "aurc": aurc,
     "excess_aurc": excess_aurc,
     "augrc": augrc,
+    "two_bin": averaged_two_bin_error,
 }
 
 # Forked after the imports, which take longer than the test.

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from calibrant.errors import FormatError, InputError
+from calibrant.evaluation import nll_after_temperature
 from calibrant.losses import AdaFocalLoss, BrierLoss, CRLLoss, CrossEntropyLoss, FocalLoss, OLSLoss
 from calibrant.metrics import (
     accuracy,
@@ -151,6 +152,7 @@ def test_evaluation_has_the_measures_of_the_predictions(tmp_path):
     expected = {
         "eval_accuracy": accuracy(probs, LABELS),
         "eval_nll": negative_log_likelihood(probs, LABELS),
+        "eval_nll_after_temperature": nll_after_temperature(probs.log(), LABELS),
         "eval_brier": brier_score(probs, LABELS),
         "eval_ece": expected_calibration_error(probs, LABELS),
         "eval_ece_equal_mass": expected_calibration_error(probs, LABELS, binning="mass"),
@@ -323,6 +325,7 @@ def test_several_labels_are_binary_problems_of_their_own(tmp_path):
     expected = {
         "eval_accuracy": ((p > 0.5) == y).double().mean().item(),
         "eval_nll": torch.nn.functional.binary_cross_entropy(p, y.float()).item(),
+        "eval_nll_after_temperature": nll_after_temperature(p.logit(), y.long()),
         "eval_ece": expected_calibration_error(confidence=p, correct=y),
     }
     assert {name: metrics[name] for name in expected} == pytest.approx(expected, abs=1e-5)

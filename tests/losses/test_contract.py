@@ -30,9 +30,9 @@ OF_EMBEDDINGS = [name for name in BARE if LOSSES[name].reads == "embeddings"]
 DENSE = [name for name in OF_LOGITS if name != "crl"]
 SOFT = ["cross_entropy", "label_smoothing", "focal", "inverse_focal", "brier", "logit_norm"]
 SOFT += ["adafocal", "calfocal", "seca"]
-# Constants to the gradient by design: SECA's class means, and the counts and the threshold of selective risk.
-# Their own tests compare the gradient with the papers' formulas.
-CONSTANTS = {"seca", "selective_risk"}
+# Constants to the gradient by design: SECA's class means, the counts and the threshold of selective risk,
+# the weight of BSCE-GRA. Their own tests compare the gradient with the papers' formulas.
+CONSTANTS = {"seca", "selective_risk", "bsce_gra"}
 # Of masked classes: these count classes or measure logits; to the others they are very improbable ones.
 COUNTS_CLASSES = ["label_smoothing", "ols", "logit_norm", "mbls", "seca"]
 OF_DIRECTIONS = {"logit_norm", *OF_EMBEDDINGS}
@@ -45,6 +45,7 @@ VARIANTS = [
     ("dual_focal", {"gamma": 0.5}),
     ("dual_focal", {"rival": "strongest"}),
     ("dual_focal", {"rival": "dropped"}),
+    ("bsce_gra", {"gamma": 0.5, "norm": 1.0}),
     ("mbls", {"margin": 0.0}),
     ("mmce", {"weighted": True}),
     ("mmce", {"width": 0.002}),

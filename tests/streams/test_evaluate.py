@@ -26,7 +26,7 @@ from calibrant.streams.evaluate import stream_group_tests
 from calibrant.streams.measures import streamed_measures
 from tests.streams.stream_folders import draw, to_table, write
 
-RANKED = {"ece_equal_mass", "aurc", "auroc_correct", "excess_aurc", "augrc"}
+RANKED = {"ece_equal_mass", "aurc", "auroc_correct", "excess_aurc", "augrc", "two_bin"}
 
 
 def squared_gaps(confidence, correct):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from calibrant.errors import InputError
 from calibrant.metrics.binned import expected_calibration_error
+from calibrant.metrics.cumulative import averaged_two_bin_error
 from calibrant.metrics.discrimination import auroc_correctness
 from calibrant.metrics.selective import augrc, aurc, excess_aurc
 from calibrant.streams.sketch import RankSketch, cell_index
@@ -20,6 +21,7 @@ MEASURES = {
     "aurc": aurc,
     "excess_aurc": excess_aurc,
     "augrc": augrc,
+    "two_bin_error": averaged_two_bin_error,
 }
 
 near_an_end = st.builds(
@@ -107,7 +109,13 @@ def test_ties_are_known_to_be_ties():
 
 @pytest.mark.parametrize(
     ("name", "within"),
-    [("equal_mass_error", 2e-4), ("auroc_correctness", 5e-5), ("aurc", 2e-5), ("augrc", 1e-5)],
+    [
+        ("equal_mass_error", 2e-4),
+        ("auroc_correctness", 5e-5),
+        ("aurc", 2e-5),
+        ("augrc", 1e-5),
+        ("two_bin_error", 1e-4),
+    ],
 )
 @pytest.mark.parametrize("kind", ["even", "calibrated", "overconfident"])
 def test_the_bounds_of_many_continuous_confidences_are_tight(kind, name, within):

@@ -28,7 +28,7 @@ from calibrant.streams.measures import streamed_measures
 from tests.streams.stream_folders import draw, write
 
 FORMS = ("logits", "probs", "confidence")
-RANKED = {"ece_equal_mass", "auroc_correct", "augrc"}
+RANKED = {"ece_equal_mass", "two_bin", "auroc_correct", "augrc"}
 
 
 def weighed(form, *, n=3000):

@@ -9,7 +9,7 @@ import torch
 
 from calibrant.data import load_predictions
 from calibrant.errors import FormatError, InputError
-from calibrant.evaluation import evaluate
+from calibrant.evaluation import evaluate, nll_after_temperature
 from calibrant.losses.names import make_loss
 from calibrant.training import load_network, load_rows, train
 from calibrant.training.datasets import load_dataset
@@ -100,7 +100,7 @@ def test_equal_seeds_give_equal_runs_and_others_do_not(tmp_path):
     assert "model.head.weight" in differing(final_weights(first.folder), final_weights(other.folder))
 
 
-@pytest.mark.parametrize("keep", ["nll", "accuracy", "brier"])
+@pytest.mark.parametrize("keep", ["nll", "nll_after_temperature", "accuracy", "brier"])
 @pytest.mark.parametrize("after", [0, 3])
 def test_the_weights_of_the_best_epoch_are_kept(tmp_path, keep, after):
     run = train(
@@ -108,7 +108,11 @@ def test_the_weights_of_the_best_epoch_are_kept(tmp_path, keep, after):
     )
     values = {row["epoch"]: row[f"val_{keep}"] for row in run.metrics if row["epoch"] > after}
     best = (max if keep == "accuracy" else min)(values.values())
-    kept = evaluate(run.predictions["validation"], measures=(keep,)).metrics[keep]
+    validation = run.predictions["validation"]
+    if keep == "nll_after_temperature":
+        kept = nll_after_temperature(validation.to_logits(), validation.labels)
+    else:
+        kept = evaluate(validation, measures=(keep,)).metrics[keep]
     assert kept == pytest.approx(best, rel=1e-5)
     assert json.loads((run.folder / "checkpoint.json").read_text())["best"]["epoch"] in [
         epoch for epoch, value in values.items() if value == best

@@ -5,6 +5,7 @@ import typing as _typing
 from calibrant.lazy import import_when_used as _import_when_used
 
 if _typing.TYPE_CHECKING:
+    from calibrant.evaluation.after_temperature import nll_after_temperature
     from calibrant.evaluation.answering import answer_when
     from calibrant.evaluation.calibrated import calibrated, fit_method
     from calibrant.evaluation.choose import choose, make_choice
@@ -38,6 +39,7 @@ __all__ = [
     "fit_method",
     "loss_shape",
     "make_choice",
+    "nll_after_temperature",
     "paired_comparison",
     "temperature_curve",
 ]

@@ -185,8 +185,9 @@ def evaluate(
             continue
         given = inputs[measure.reads] | measure.arguments(n_bins)
         numbers = predictions.n * (predictions.k or 1) if measure.max_samples is None else predictions.n**2
+        split = {"units": predictions.units} if measure.cross_fits and predictions.units is not None else {}
         with few_threads(numbers):
-            values[name] = measure.function(**given)
+            values[name] = measure.function(**given, **split)
         if chance and measure.noise_floor and math.isfinite(values[name]):
             shown, remark = _by_chance(measure, predictions, given, seed)
             drawn_by_chance |= {} if shown is None else {name: shown}

@@ -408,7 +408,8 @@ def resampler_of(
         exact: Whether the resamples must be those of rows, so that two models can have the same.
     """
     measure = measure_of(metric)
-    terms = terms_of(measure, {**rows, **options})
+    split = {"units": units.code} if measure is not None and measure.cross_fits and not units.are_rows else {}
+    terms = terms_of(measure, {**rows, **options, **split})
     if terms is not None:
         return mean_resampler(terms, rows.get("weights"), units)
     if measure is not None and measure.of_bins is not None and "weights" not in rows:

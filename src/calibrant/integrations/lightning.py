@@ -22,6 +22,7 @@ from calibrant.integrations.loggers import (
 from calibrant.integrations.validation import (
     DEFAULT_MEASURES,
     ValidationPixels,
+    logged_measures,
     validation_measures,
     validation_predictions,
     validation_rows,
@@ -29,7 +30,6 @@ from calibrant.integrations.validation import (
 )
 from calibrant.losses.loss import Loss
 from calibrant.losses.parts.global_batch import global_rows, world_size
-from calibrant.metrics.names import resolve_measures
 
 try:
     from lightning.pytorch import Callback
@@ -71,7 +71,8 @@ class CalibrationCallback(Callback):
 
     Args:
         loss: The loss that the module trains with; by default the loss that is a part of the module, if any.
-        measures: What to log: names from :data:`calibrant.metrics.names.MEASURES`, ``"core"`` or ``"all"``.
+        measures: What to log: names from :data:`calibrant.metrics.names.MEASURES`, ``"core"`` or ``"all"``,
+            and ``"nll_after_temperature"``, by which to choose an epoch that is calibrated afterwards.
         n_bins: Number of bins of the binned measures.
         prefix: Prefix of the names of measures in the log.
         ignore_index: The label of the pixels of score maps that do not count; by default that of the loss, or
@@ -97,7 +98,7 @@ class CalibrationCallback(Callback):
         super().__init__()
         if not isinstance(loss, Loss | None):
             raise InputError(f"loss: expected a Calibrant loss, got {type(loss).__name__}")
-        self.measures = tuple(resolve_measures(measures))
+        self.measures = logged_measures(measures)
         self.n_bins = check_count(n_bins, "n_bins")
         self.prefix = prefix
         self.report = None if report is None else check_report(report)

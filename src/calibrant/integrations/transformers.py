@@ -25,6 +25,7 @@ from calibrant.integrations.loggers import (
 )
 from calibrant.integrations.validation import (
     DEFAULT_MEASURES,
+    logged_measures,
     validation_measures,
     validation_predictions,
     validation_rows,
@@ -34,7 +35,6 @@ from calibrant.losses.loss import Loss, WeightedSum
 from calibrant.losses.names import make_loss
 from calibrant.losses.parts.batch import IGNORED
 from calibrant.losses.parts.global_batch import global_sum, world_size
-from calibrant.metrics.names import resolve_measures
 
 with optional("transformers"):
     from transformers import Trainer, TrainerCallback
@@ -80,7 +80,8 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # see above
     Args:
         calibration_loss: A loss, or a name or formula for :func:`calibrant.losses.names.make_loss`, which
             then gets the number of classes and of training samples.
-        calibration_measures: Names from :data:`calibrant.metrics.names.MEASURES`, ``"core"`` or ``"all"``.
+        calibration_measures: Names from :data:`calibrant.metrics.names.MEASURES`, ``"core"`` or ``"all"``,
+            and ``"nll_after_temperature"``, by which to choose an epoch that is calibrated afterwards.
         calibration_bins: Number of bins of the binned measures.
         calibration_report: An HTML file: at the end of training, a page about the last evaluation of
             ``eval_dataset`` is written, and added to the runs of MLflow, TensorBoard and Weights & Biases
@@ -96,7 +97,7 @@ class CalibrationTrainerMixin(_Mixed):  # type: ignore[misc]  # see above
         calibration_report: str | os.PathLike[str] | None = None,
         **kwargs: _Own,
     ) -> None:
-        self.calibration_measures = tuple(resolve_measures(calibration_measures))
+        self.calibration_measures = logged_measures(calibration_measures)
         self.calibration_bins = check_count(calibration_bins, "calibration_bins")
         self.calibration_report = None if calibration_report is None else check_report(calibration_report)
         super().__init__(*args, compute_loss_func=self._loss_of_batch, **kwargs)

@@ -8,16 +8,29 @@ from torch import Tensor
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
+from calibrant.evaluation.after_temperature import nll_after_temperature
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.losses.loss import Loss
 from calibrant.losses.parts.batch import IGNORED, rows
 from calibrant.losses.parts.global_batch import global_sum, world_size
+from calibrant.metrics.names import resolve_measures
 from calibrant.pixels.images import images_of_batches
 from calibrant.pixels.measures import PixelMeasures, empty_sums
 from calibrant.posthoc.score_maps import IGNORED_PIXEL
 
+#: The name of the NLL after a fitted temperature, by which epochs are chosen; the catalogue has all others.
+AFTER_TEMPERATURE = "nll_after_temperature"
+
 #: The measures that are logged by default.
-DEFAULT_MEASURES = ("accuracy", "nll", "brier", "ece", "ece_equal_mass")
+DEFAULT_MEASURES = ("accuracy", "nll", AFTER_TEMPERATURE, "brier", "ece", "ece_equal_mass")
+
+
+def logged_measures(measures: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the measures that a callback logs, in their order; others are refused."""
+    named = resolve_measures(measures) if measures in ("core", "all") else measures
+    named = [named] if isinstance(named, str) else list(named)
+    resolve_measures([name for name in named if name != AFTER_TEMPERATURE])
+    return tuple(named)
 
 
 def validation_rows(logits: Tensor, labels: Tensor, loss: Loss | None) -> tuple[Tensor, Tensor]:
@@ -112,10 +125,14 @@ def validation_measures(
     if count < 2 or not bool(torch.isfinite(logits).all()):
         return undefined
     classes = Predictions(logits=logits, labels=labels, weights=weights)
-    if not of_labels:
-        return {**undefined, **evaluate(classes, measures=measures, n_bins=n_bins).metrics}
-    entries = Predictions(confidence=classes.to_probs()[:, 1], correct=labels == 1, weights=weights)
-    measured = dict(evaluate(entries, measures=measures, n_bins=n_bins).metrics)
-    if "accuracy" in measured:
-        measured |= evaluate(classes, measures=["accuracy"]).metrics
+    named = [name for name in measures if name != AFTER_TEMPERATURE]
+    if of_labels:
+        entries = Predictions(confidence=classes.to_probs()[:, 1], correct=labels == 1, weights=weights)
+        measured = undefined | dict(evaluate(entries, measures=named, n_bins=n_bins).metrics)
+        if "accuracy" in named:
+            measured |= evaluate(classes, measures=["accuracy"]).metrics
+    else:
+        measured = undefined | dict(evaluate(classes, measures=named, n_bins=n_bins).metrics)
+    if AFTER_TEMPERATURE in measures:
+        measured[AFTER_TEMPERATURE] = nll_after_temperature(logits, labels, weights=weights)
     return measured

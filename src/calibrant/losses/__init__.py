@@ -2,6 +2,7 @@
 
 from calibrant.losses.adafocal import AdaFocalLoss, CalFocalLoss, adafocal_loss, calfocal_loss
 from calibrant.losses.brier import BrierLoss, brier_loss
+from calibrant.losses.bsce import BSCEGRALoss, bsce_gra_loss
 from calibrant.losses.confidence_penalty import ConfidencePenaltyLoss, confidence_penalty_loss
 from calibrant.losses.crl import CRLLoss, crl_loss
 from calibrant.losses.cross_entropy import CrossEntropyLoss, cross_entropy_loss
@@ -29,6 +30,7 @@ from calibrant.losses.supervised_contrastive import (
 __all__ = [
     "AURCLoss",
     "AdaFocalLoss",
+    "BSCEGRALoss",
     "BrierLoss",
     "CRLLoss",
     "CalFocalLoss",
@@ -56,6 +58,7 @@ __all__ = [
     "adafocal_loss",
     "aurc_loss",
     "brier_loss",
+    "bsce_gra_loss",
     "calfocal_loss",
     "charbonnier_loss",
     "confidence_penalty_loss",

@@ -10,6 +10,7 @@ from calibrant.docstrings import Option, description
 from calibrant.errors import InputError
 from calibrant.losses.adafocal import AdaFocalLoss, CalFocalLoss
 from calibrant.losses.brier import BrierLoss
+from calibrant.losses.bsce import BSCEGRALoss
 from calibrant.losses.confidence_penalty import ConfidencePenaltyLoss
 from calibrant.losses.crl import CRLLoss
 from calibrant.losses.cross_entropy import CrossEntropyLoss
@@ -140,6 +141,12 @@ LOSSES: Catalogue[TrainingLoss] = Catalogue(
             "alone.",
             "Tao et al., ICML 2023",
             "dual_focal(gamma=5.0)",
+        ),
+        "bsce_gra": TrainingLoss(
+            BSCEGRALoss,
+            "Cross-entropy whose gradient is weighted by the distance between prediction and label.",
+            "Lin et al., CVPR 2025",
+            "bsce_gra(gamma=4.0)",
         ),
         "brier": TrainingLoss(
             BrierLoss,

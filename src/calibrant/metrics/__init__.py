@@ -66,6 +66,7 @@ if _typing.TYPE_CHECKING:
     from calibrant.metrics.smooth_calibration import smooth_calibration_error, worst_case_probe
     from calibrant.metrics.smooth_ece import smooth_ece, smooth_reliability
     from calibrant.metrics.sweep import sweep_calibration_error
+    from calibrant.metrics.variational import variational_calibration_error
 
 __all__ = [
     "MEASURES",
@@ -130,6 +131,7 @@ __all__ = [
     "top_k_error",
     "top_label_bins",
     "underconfidence",
+    "variational_calibration_error",
     "worst_case_probe",
 ]
 

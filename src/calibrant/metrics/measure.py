@@ -14,10 +14,12 @@ from calibrant.metrics.counted import Weighted
 
 Better: TypeAlias = Literal["lower", "higher", "neither"]
 Reads: TypeAlias = Literal["outcomes", "probs", "logits"]
-RankEstimate: TypeAlias = Literal["equal_mass_error", "aurc", "excess_aurc", "augrc", "auroc_correctness"]
+RankEstimate: TypeAlias = Literal[
+    "equal_mass_error", "two_bin_error", "aurc", "excess_aurc", "augrc", "auroc_correctness"
+]
 
 # Arguments of measures that hold predictions and labels; the others are options.
-_INPUTS = ("probs", "labels", "logits", "confidence", "correct", "weights")
+_INPUTS = ("probs", "labels", "logits", "confidence", "correct", "weights", "units")
 
 
 def column_heading(short: str, better: Better, *, percent: bool) -> str:
@@ -55,6 +57,8 @@ class Measure:
             chance with few, so that the interval must allow for it.
         smooth: Whether its resamples may move confidences to the means of 1,024 cells, which changes ends of
             intervals by less than a hundredth of the standard error.
+        cross_fits: Whether it fits something to the samples in folds, so that it needs their ``units``, and
+            its terms cannot be summed batch by batch.
         terms: Takes the arguments of ``function`` and returns one number per sample; the measure is their
             mean.
         of_bins: The measure as a function of the bins of the top-label confidence. It reduces the last
@@ -82,6 +86,7 @@ class Measure:
     takes_weights: bool = True
     noise_floor: bool = False
     smooth: bool = False
+    cross_fits: bool = False
     terms: Callable[..., Tensor] | None = None
     of_bins: Callable[[Bins], Tensor] | None = None
     of_class_bins: Callable[[Bins], Tensor] | None = None
@@ -96,7 +101,7 @@ class Measure:
     @property
     def of_order(self) -> bool:
         """Whether only the order of the confidences matters, so that any score will do."""
-        return self.terms is hits or self.of_ranks not in (None, "equal_mass_error")
+        return self.terms is hits or self.of_ranks not in (None, "equal_mass_error", "two_bin_error")
 
     def lacks(self, k: int | None) -> str:
         """Return what predictions of ``k`` classes (None: confidences) lack for it; empty if nothing."""

@@ -87,6 +87,7 @@ from calibrant.metrics.selective import (
 from calibrant.metrics.smooth_calibration import smooth_calibration_error, smooth_calibration_weights
 from calibrant.metrics.smooth_ece import smooth_ece, smooth_ece_weights
 from calibrant.metrics.sweep import sweep_calibration_error, sweep_weights
+from calibrant.metrics.variational import variational_calibration_error, variational_terms
 
 
 def _mean_over_classes(bins: Bins) -> Tensor:
@@ -281,8 +282,39 @@ MEASURES: Catalogue[Measure] = Catalogue(
             "averaged two-bin error (ATB)",
             "ATB",
             percent=False,
+            of_ranks="two_bin_error",
             weighted=two_bin_weights,
             noise_floor=True,
+        ),
+        "variational": Measure(
+            variational_calibration_error,
+            "variational error (lower bound)",
+            "variational",
+            "probs",
+            reads_pairs=True,
+            takes_weights=False,
+            terms=variational_terms,
+            cross_fits=True,
+        ),
+        "variational_l1": Measure(
+            variational_calibration_error,
+            "variational error, all classes, L1",
+            "variational L1",
+            "probs",
+            options={"mode": "canonical", "p": 1.0},
+            takes_weights=False,
+            terms=variational_terms,
+            cross_fits=True,
+        ),
+        "variational_l2": Measure(
+            variational_calibration_error,
+            "variational error, all classes, L2",
+            "variational L2",
+            "probs",
+            options={"mode": "canonical", "p": 2.0},
+            takes_weights=False,
+            terms=variational_terms,
+            cross_fits=True,
         ),
         "mmce": Measure(
             mmce,

@@ -29,6 +29,7 @@ if _typing.TYPE_CHECKING:
     from calibrant.posthoc.metacal import MetaCal
     from calibrant.posthoc.methods import METHODS
     from calibrant.posthoc.model import CalibratedModel
+    from calibrant.posthoc.monotone import MonotoneScaling
     from calibrant.posthoc.parameterized import ParameterizedTemperatureScaling, PTSPaper
     from calibrant.posthoc.pixelwise import PixelCalibration
     from calibrant.posthoc.platt import PlattScaling
@@ -37,6 +38,7 @@ if _typing.TYPE_CHECKING:
     from calibrant.posthoc.quadratic import QuadraticCalibration
     from calibrant.posthoc.score_maps import PixelSample
     from calibrant.posthoc.segments import SegmentCalibration
+    from calibrant.posthoc.simplex_isotonic import SimplexIsotonicCalibration
     from calibrant.posthoc.smart import SMART, SMARTPaper
     from calibrant.posthoc.spline import SplineCalibration
     from calibrant.posthoc.structured import StructuredMatrixScaling, StructuredVectorScaling
@@ -71,6 +73,7 @@ __all__ = [
     "LogisticSpline",
     "MatrixScaling",
     "MetaCal",
+    "MonotoneScaling",
     "PTSPaper",
     "ParameterizedTemperatureScaling",
     "PixelCalibration",
@@ -82,6 +85,7 @@ __all__ = [
     "SMARTPaper",
     "ScoreCalibrator",
     "SegmentCalibration",
+    "SimplexIsotonicCalibration",
     "SplineCalibration",
     "StructuredMatrixScaling",
     "StructuredSMART",

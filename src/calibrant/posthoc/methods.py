@@ -16,6 +16,7 @@ from calibrant.posthoc.local_temperature import LocalTemperature
 from calibrant.posthoc.logistic_spline import LogisticSpline
 from calibrant.posthoc.matrix import MatrixScaling
 from calibrant.posthoc.metacal import MetaCal
+from calibrant.posthoc.monotone import MonotoneScaling
 from calibrant.posthoc.names import COMBINATION, METHODS, POOL, SEGMENTS, Method
 from calibrant.posthoc.parameterized import ParameterizedTemperatureScaling, PTSPaper
 from calibrant.posthoc.platt import PlattScaling
@@ -23,6 +24,7 @@ from calibrant.posthoc.pool import Pool
 from calibrant.posthoc.proximity import ProximityCalibration
 from calibrant.posthoc.quadratic import QuadraticCalibration
 from calibrant.posthoc.segments import SegmentCalibration
+from calibrant.posthoc.simplex_isotonic import SimplexIsotonicCalibration
 from calibrant.posthoc.smart import SMART, SMARTPaper
 from calibrant.posthoc.spline import SplineCalibration
 from calibrant.posthoc.structured import StructuredMatrixScaling, StructuredVectorScaling
@@ -68,7 +70,9 @@ METHODS.update(
         "local_temperature": Method(LocalTemperature, "Ding et al., ICCV 2021, with signals for a network"),
         "parameterized": Method(ParameterizedTemperatureScaling, "Tomani et al., ECCV 2022"),
         "parameterized_paper": Method(PTSPaper, "Tomani et al., ECCV 2022, as printed", slow=True),
+        "monotone": Method(MonotoneScaling, "Zhang et al. (MCCT), UAI 2025"),
         "intra_order": Method(IntraOrderPreserving, "Rahimi et al., NeurIPS 2020"),
+        "simplex_isotonic": Method(SimplexIsotonicCalibration, "Arad & Rosset (SCIR), ICML 2025"),
         "structured_vector": Method(StructuredVectorScaling, "arXiv 2511.03685"),
         "vector": Method(VectorScaling, "Guo et al., ICML 2017"),
         "class_temperature": Method(ClassTemperatureScaling, "Frenkel & Goldberger, EUSIPCO 2021"),

@@ -122,6 +122,8 @@ def _way(name: str, measure: Measure) -> Way | None:
     for terms, reads, options, way in _SUMMED:
         if (terms, reads, options) == (measure.terms, measure.reads, dict(measure.options)):
             return way
+    if measure.cross_fits:
+        return None
     if measure.options.get("binning") != "mass":
         if measure.of_bins is not None:
             return "outcomes", measure.of_bins

@@ -20,6 +20,7 @@ from calibrant.streams.sketch_bounds import (
     bounded_auroc,
     bounded_equal_mass_error,
     bounded_excess_aurc,
+    bounded_two_bins,
 )
 from calibrant.streams.sums import CheckedBatch
 from calibrant.streams.totals import NUMBERS, Accumulator, TotalsReduction, add_pairs, weight_sums
@@ -39,6 +40,7 @@ class RankEstimates:
     aurc: Bounded
     excess_aurc: Bounded
     augrc: Bounded
+    two_bin_error: Bounded
 
 
 class RankSketch(Accumulator):
@@ -135,6 +137,7 @@ def rank_estimates(cells: Cells, n_bins: int, *, weighted: bool) -> RankEstimate
         aurc=unknown if weighted else bounded_aurc(cells),
         excess_aurc=unknown if weighted else bounded_excess_aurc(cells),
         augrc=bounded_augrc(cells),
+        two_bin_error=bounded_two_bins(cells),
     )
 
 

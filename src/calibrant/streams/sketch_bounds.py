@@ -126,6 +126,33 @@ def bounded_equal_mass_error(cells: Cells, n_bins: int) -> Bounded:
     return Bounded(length / n, min(shortest, length) / n, max(float(longest.max()), length) / n)
 
 
+def bounded_two_bins(cells: Cells) -> Bounded:
+    """Bound the averaged two-bin error: between cells the cumulative gap is known, within a cell bounded.
+
+    Within a cell the gap is lowest after all misses and no hits, and highest after all hits; the estimate
+    goes straight from its start to its end.
+    """
+    n = sum(cells.totals)
+    own = (cells.hits - cells.confidence_sum) / n
+    after = np.cumsum(own)
+    before, total = after - own, float(after[-1])
+
+    def error(gap: Floats) -> Floats:
+        return np.asarray(gap**2 + (total - gap) ** 2)
+
+    between = (np.append(cells.lowest, 1.0) - np.append(0.0, cells.highest)).clip(min=0)
+    known = float((error(np.append(0.0, after)) * between).sum())
+    width = cells.highest - cells.lowest
+    lowest = before - cells.misses / n * cells.highest
+    highest = before + cells.hits / n * (1 - cells.lowest)
+    # The mean of a square along a line is that of its ends and its middle, by Simpson's rule.
+    straight = (error(before) + 4 * error((before + after) / 2) + error(after)) / 6
+    least = error(np.clip(total / 2, lowest, highest))
+    most = np.maximum(error(lowest), error(highest))
+    value, low, high = (known + float((each * width).sum()) for each in (straight, least, most))
+    return Bounded(value, min(low, value), max(high, value))
+
+
 def _cuts(cells: Cells, n_bins: int) -> _Counts:
     """Return the number, or the weight, of the samples up to the end of each bin of equal mass but the last.
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FitError
+from calibrant.evaluation.after_temperature import nll_after_temperature
 from calibrant.evaluation.evaluate import evaluate
 from calibrant.losses.loss import Loss
 from calibrant.losses.parts.global_batch import global_rows
@@ -80,6 +81,7 @@ class ClassifierEvaluator(EpochEvaluator):
         else:
             loss.update()
         row = _named("val", logits, labels, VALIDATION)
+        row["val_nll_after_temperature"] = nll_after_temperature(logits, labels)
         if self.sample is None:
             return EpochMeasures(row, None)
         trained = global_rows(own_logits(self.fabric, self.network, self.sample)).cpu()

@@ -143,7 +143,7 @@ def test_lists_become_tuples_of_the_right_kind() -> None:
         ),
         (
             {"training": {"keep": "acuracy"}},
-            "training.keep: expected 'last' or 'nll' or 'brier' or 'accuracy'",
+            "training.keep: expected 'last' or 'nll' or 'nll_after_temperature' or 'brier' or 'accuracy'",
         ),
         ({"training": {"keep": "acuracy"}}, "did you mean 'accuracy'?"),
         (

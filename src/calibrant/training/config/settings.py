@@ -152,12 +152,13 @@ class TrainingSettings(StageSettings):
     """The stage that trains a classifier: the only one, or the second after that of an encoder.
 
     Attributes:
-        keep: Which epoch's weights are kept: the ``"last"``, or the best by validation ``"nll"``, ``"brier"``
-            or ``"accuracy"``.
+        keep: Which epoch's weights are kept: the ``"last"``, or the best by validation ``"nll"``,
+            ``"nll_after_temperature"`` (the NLL that a fitted temperature leaves), ``"brier"`` or
+            ``"accuracy"``.
         keep_after: Epochs before the search for the best one begins.
     """
 
-    keep: Literal["last", "nll", "brier", "accuracy"] = "last"
+    keep: Literal["last", "nll", "nll_after_temperature", "brier", "accuracy"] = "last"
     keep_after: int = 0
 
     def __post_init__(self) -> None:
