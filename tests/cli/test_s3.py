@@ -1,4 +1,4 @@
-"""Addresses of S3, as users have them: a server on this machine, reached by its address in the environment."""
+"""Addresses of S3, as users have them: the environment names a server, here one on this machine."""
 
 import numpy as np
 import pytest
@@ -71,7 +71,8 @@ def test_what_the_command_line_reads_and_writes_in_a_bucket_is_as_in_a_folder(
     assert written == {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()}
 
 
-def test_a_folder_of_a_bucket_is_a_stream(store, predictions):
+@pytest.mark.usefixtures("store")
+def test_a_folder_of_a_bucket_is_a_stream(predictions):
     for part, rows in enumerate(np.split(np.arange(400), 4)):
         save_predictions(predictions.take(rows), f"s3://bucket/days/{part}.parquet")
     found = evaluate_stream(open_stream("s3://bucket/days"))
@@ -80,12 +81,14 @@ def test_a_folder_of_a_bucket_is_a_stream(store, predictions):
 
 
 @pytest.mark.parametrize("address", ["s3://bucket/absent.npz", "s3://absent/a.npz"])
-def test_what_is_not_there_is_one_sentence(store, address):
+@pytest.mark.usefixtures("store")
+def test_what_is_not_there_is_one_sentence(address):
     with pytest.raises(InputError, match=f"{address}: expected an address that can be read") as caught:
         load_predictions(address)
     assert "\n" not in str(caught.value)
 
 
-def test_a_bucket_that_is_not_there_takes_no_file(store):
+@pytest.mark.usefixtures("store")
+def test_a_bucket_that_is_not_there_takes_no_file():
     with pytest.raises(InputError, match="s3://absent/a.npz: expected an address that can be written"):
         save_predictions(Predictions(probs=[[0.9, 0.1]], labels=[0]), "s3://absent/a.npz")

@@ -14,7 +14,6 @@ from torch import Tensor
 from calibrant.errors import CalibrantError, FitError, InputError
 from calibrant.inputs import ArrayLike, Floats, at_least_float32
 from calibrant.posthoc.calibrator import Calibrator
-from calibrant.posthoc.fitting.binary import Mode
 from calibrant.posthoc.fitting.folds import each_fold
 from calibrant.posthoc.fitting.masked import finite, uniform
 from calibrant.posthoc.fitting.score_map import OwnAnswers, ScoreMap, own_answers
@@ -270,8 +269,8 @@ class Pool(Calibrator):
         return mixed
 
     def _parts(self, logits: Tensor, features: Tensor | None) -> Iterator[Tensor]:
-        """Yield the log-probabilities of each member; maps of the same questions share the model's answers."""
-        own: dict[Mode, OwnAnswers] = {}
+        """Yield those of each member; maps that ask the same questions share the model's answers."""
+        own: dict[str, OwnAnswers] = {}
         # The parts of a pool are the members in their order, then the curve.
         for member in islice(self.children(), len(self.names)):
             if isinstance(member, ScoreMap):

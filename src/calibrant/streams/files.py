@@ -54,9 +54,9 @@ class StreamFile:
 
     def content(self) -> AbstractContextManager[BinaryIO]:
         """Open the bytes of the file."""
-        opened: AbstractContextManager[BinaryIO] = (
-            Path(self.path).open("rb") if self.filesystem is None else self.filesystem.open(self.path, "rb")
-        )
+        if self.filesystem is None:
+            return Path(self.path).open("rb")
+        opened: AbstractContextManager[BinaryIO] = self.filesystem.open(self.path, "rb")
         return opened
 
     @property

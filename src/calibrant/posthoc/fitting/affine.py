@@ -77,7 +77,7 @@ class LinearMap(Calibrator):
         return super().memory(n, k) + 250 * k * (k + 1)
 
     def scores(self, logits: Tensor) -> Tensor:
-        """Return the scores that the weights are applied to: the logits themselves; any for masked classes."""
+        """Return the scores that the weights are applied to, any for masked classes: here the logits."""
         return logits
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
