@@ -249,7 +249,8 @@ def _has_input(model: Any, name: str) -> bool:  # noqa: ANN401
 
 def _opset(model: Any) -> int:  # noqa: ANN401
     """Return the version of the standard operators; 0 if a graph has none of them, as those of XGBoost."""
-    return int(max((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=0))
+    standard = (each.version for each in model.opset_import if each.domain in ("", "ai.onnx"))
+    return int(max(standard, default=0))
 
 
 def _raised(onnx: Any, model: Any, version: int) -> Any:  # noqa: ANN401
