@@ -5,6 +5,7 @@ import platform
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import BinaryIO
@@ -15,6 +16,8 @@ from calibrant.files import address_of, local_copy
 from calibrant.outcomes import effective, weighted_like
 from calibrant.report.page import Fact
 from calibrant.show.numbers import rows_of_units
+
+_BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,8 @@ def _digest(source: Path) -> str:
     """Return the SHA-256 of a file, or of all files of a folder or pattern one after the other."""
     digest = hashlib.sha256()
     for file in _opened(source):
-        hashlib.file_digest(file, lambda: digest)
+        for block in iter(partial(file.read, _BLOCK_BYTES), b""):
+            digest.update(block)
     return digest.hexdigest()
 
 
