@@ -642,9 +642,12 @@ def test_maps_that_ask_the_same_questions_share_the_answers_of_the_model(mode, m
         "histogram": HistogramBinning.fit(z, y, mode=mode),
     }
     asked = []
-    monkeypatch.setattr(
-        "calibrant.posthoc.pool.own_answers", lambda z, mode: asked.append(mode) or own_answers(z, mode)
-    )
+
+    def counted(logits, mode):
+        asked.append(mode)
+        return own_answers(logits, mode)
+
+    monkeypatch.setattr("calibrant.posthoc.pool.own_answers", counted)
     found = Pool(members, [0.5, 0.2, 0.3]).predict_proba(z)
     alone = [member.predict_proba(z) for member in members.values()]
     np.testing.assert_allclose(found, np.tensordot([0.5, 0.2, 0.3], alone, axes=1), atol=1e-9)
