@@ -97,7 +97,8 @@ def test_the_lines_of_python_and_the_commands_work(run):
     for k in (2, 7):
         logits, labels = draw(60, k, seed=0)
         probs = torch.softmax(torch.tensor(logits), dim=1)
-        names = {"logits": logits, "probs": probs, "labels": labels, **vars(calibrant.metrics)}
+        names = {name: getattr(calibrant.metrics, name) for name in calibrant.metrics.__all__}
+        names |= {"logits": logits, "probs": probs, "labels": labels}
         values = evaluate(Predictions(logits=logits, labels=labels), measures=list(MEASURES)).metrics
         for name, expected in values.items():
             value = eval(MEASURES[name].python, names)
