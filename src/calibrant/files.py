@@ -12,6 +12,7 @@ import re
 import reprlib
 import secrets
 import stat
+import sys
 import tomllib
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -423,14 +424,21 @@ def parse_toml(text: str) -> dict[str, Any]:
     try:
         table = tomllib.loads(text)
     except RecursionError:
-        raise tomllib.TOMLDecodeError(_TOO_DEEP) from None
+        raise _bad_toml(_TOO_DEEP) from None
     except tomllib.TOMLDecodeError:
         raise
     except ValueError as error:  # a number with thousands of digits
-        raise tomllib.TOMLDecodeError(str(error)) from None
+        raise _bad_toml(str(error)) from None
     if _is_deep(table):
-        raise tomllib.TOMLDecodeError(_TOO_DEEP)
+        raise _bad_toml(_TOO_DEEP)
     return table
+
+
+def _bad_toml(reason: str) -> tomllib.TOMLDecodeError:
+    """Return the error of a text as a whole; from Python 3.14 on it has a text and a place in it."""
+    if sys.version_info >= (3, 14):
+        return tomllib.TOMLDecodeError(reason, "", 0)
+    return tomllib.TOMLDecodeError(reason)
 
 
 def _is_deep(value: dict[str, Any] | list[Any]) -> bool:

@@ -208,6 +208,41 @@ def test_a_command_writes_to_an_address_what_it_writes_to_a_folder(run, here, wo
     assert all(found.values())
 
 
+FROM_ADDRESSES = {
+    **{
+        f"apply{suffix}": f"apply FROM/c.safetensors FROM/x.npz --out new/x{suffix}"
+        for suffix in (".npz", ".csv")
+    },
+    "answers": "apply FROM/platt/calibrator.safetensors FROM/answers.csv --out new/x.csv",
+    "stream": "apply FROM/c.safetensors FROM/logs --out new",
+    "calibrate": "calibrate FROM/answers.csv --methods platt --out new",
+    "calibrate with a test set": "calibrate x.npz --test FROM/x.npz --methods temperature --out new",
+    "calibrate a table": "calibrate FROM/logs/a.parquet --methods temperature --out new",
+    "report": "report FROM/x.npz --shift FROM/x.npz --out new/x.html",
+    "report of a stream": "report x.npz --shift FROM/logs --out new/x.html",
+    "decide": "decide FROM/x.npz --coverage 0.8 --out new/x.safetensors",
+    "monitor": "monitor FROM/x.npz FROM/x.npz --window 20 --state new/state.json",
+    "gate": "gate FROM/x.npz --require accuracy>0 --junit new/x.xml",
+    "plot": "plot reliability FROM/x.npz --out new/x.svg",
+}
+
+
+@pytest.mark.parametrize("words", FROM_ADDRESSES.values(), ids=FROM_ADDRESSES)
+def test_a_command_reads_at_an_address_what_it_reads_in_a_folder(run, here, words):
+    memory = pytest.importorskip("fsspec", reason="fsspec is in the extra scale").filesystem("memory")
+    memory.rm("/", recursive=True)
+    for path, content in contents(here).items():
+        memory.pipe(f"/bucket/{path.relative_to(here)}", content)
+    written = []
+    for place in ("memory://bucket", "."):
+        (here / "new").mkdir()
+        code, _, err = run(*words.replace("FROM", place).split())
+        assert code == 0, err
+        written.append([path.relative_to(here) for path in contents(here / "new")])
+        shutil.rmtree(here / "new")
+    assert written[0] == written[1]
+
+
 @pytest.mark.usefixtures("here")
 def test_a_state_at_an_address_is_continued(run):
     pytest.importorskip("fsspec", reason="fsspec is in the extra scale").filesystem("memory").rm("/", True)

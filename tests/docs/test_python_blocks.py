@@ -20,7 +20,7 @@ from tests.docs.worlds import streams
 # What is not run, by a text in it, and the reason.
 NOT_RUN = {
     "evaluate_stream_on_ray(": "needs a cluster; in small: tests/streams/test_ray.py",
-    "mapInPandas": "needs Spark; the texts are merged in tests/streams/test_dask.py",
+    "mapInPandas": "needs Spark and Java: tests/streams/test_spark.py runs it",
     "save_mlflow(": "takes seconds to export a network: tests/integrations/test_mlflow.py",
 }
 

@@ -28,9 +28,9 @@ def rows():
     return x, y
 
 
-def predictions(model, x, y):
+def predictions(model, x, y, classes=None):
     """The probabilities of a classifier of scikit-learn, with the classes in the order of ``CLASSES``."""
-    places = [list(model.classes_).index(name) for name in CLASSES]
+    places = [list(model.classes_ if classes is None else classes).index(name) for name in CLASSES]
     return Predictions(probs=model.predict_proba(x)[:, places], labels=y, class_names=CLASSES)
 
 
@@ -95,20 +95,27 @@ def test_a_forest_and_its_calibrator_are_one_graph_in_the_calibrators_order(fore
     assert [each.name for each in session.get_outputs()] == ["log_probs"]
 
 
-def test_boosted_trees_of_lightgbm_are_joined_too(forest, rows, tmp_path):
-    lightgbm = pytest.importorskip("lightgbm")
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+def test_boosted_trees_and_a_calibrator_are_one_graph(library, forest, rows, tmp_path):
+    trees = pytest.importorskip(library, reason=f"{library} is not installed")
     onnxmltools = pytest.importorskip("onnxmltools")
     from onnxmltools.convert.common.data_types import FloatTensorType
 
     x, y = rows
-    model = lightgbm.LGBMClassifier(n_estimators=5, verbose=-1).fit(x[:300], y[:300])
-    graph = onnxmltools.convert_lightgbm(model, initial_types=[("x", FloatTensorType([None, 4]))])
+    inputs, classes = [("x", FloatTensorType([None, 4]))], None
+    if library == "lightgbm":
+        model = trees.LGBMClassifier(n_estimators=5, verbose=-1).fit(x[:300], y[:300])
+        graph = onnxmltools.convert_lightgbm(model, initial_types=inputs)
+    else:  # XGBoost takes numbers for classes, and its graph has no names
+        classes = CLASSES
+        model = trees.XGBClassifier(n_estimators=5).fit(x[:300], [classes.index(name) for name in y[:300]])
+        graph = onnxmltools.convert_xgboost(model, initial_types=inputs)
     (tmp_path / "model.onnx").write_bytes(graph.SerializeToString())
     join_onnx(tmp_path / "model.onnx", forest[2], tmp_path / "both.onnx")
     (log_probs,) = run_graph(tmp_path / "both.onnx", x=x[600:])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn's on names of columns
-        expected = forest[2].predict_proba(predictions(model, x[600:], y[600:]).to_logits())
+        expected = forest[2].predict_proba(predictions(model, x[600:], y[600:], classes).to_logits())
     np.testing.assert_allclose(np.exp(log_probs), expected, atol=1e-5)
 
 

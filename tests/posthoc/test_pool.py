@@ -21,6 +21,7 @@ from calibrant.posthoc import (
     SMART,
     Calibrator,
     EnsembleTemperatureScaling,
+    HistogramBinning,
     Identity,
     IsotonicCalibration,
     Pool,
@@ -29,6 +30,7 @@ from calibrant.posthoc import (
     load_calibrator,
 )
 from calibrant.posthoc.files import describe, restore
+from calibrant.posthoc.fitting.score_map import own_answers
 from calibrant.posthoc.names import METHODS, method_named
 from calibrant.posthoc.pool import _trust, likeliest_mixture
 from calibrant.solvers import likeliest_shares
@@ -629,3 +631,24 @@ def test_known_members_and_shares_make_a_pool_without_data():
     assert made.n_classes == 3
     assert made.weights == {"b": 0.75, "a": 0.25}
     np.testing.assert_allclose(made.predict_proba([[1.0, 2.0, 3.0]]), softmax(np.array([[1.0, 2.0, 3.0]])))
+
+
+@pytest.mark.parametrize("mode", ["one_vs_rest", "top_label"])
+def test_maps_that_ask_the_same_questions_share_the_answers_of_the_model(mode, monkeypatch):
+    z, y = skewed(300)
+    members = {
+        "isotonic": IsotonicCalibration.fit(z, y, mode=mode),
+        "temperature": TemperatureScaling(2.0),
+        "histogram": HistogramBinning.fit(z, y, mode=mode),
+    }
+    asked = []
+
+    def counted(logits, mode):
+        asked.append(mode)
+        return own_answers(logits, mode)
+
+    monkeypatch.setattr("calibrant.posthoc.pool.own_answers", counted)
+    found = Pool(members, [0.5, 0.2, 0.3]).predict_proba(z)
+    alone = [member.predict_proba(z) for member in members.values()]
+    np.testing.assert_allclose(found, np.tensordot([0.5, 0.2, 0.3], alone, axes=1), atol=1e-9)
+    assert asked == [mode]

@@ -289,7 +289,7 @@ def files_of(path: str | Path) -> dict[str, str | Path]:
     from calibrant.streams.files import find_files, is_many
 
     return (
-        {file.name: file.path for file in find_files(str(path))}
+        {file.name: file.place for file in find_files(str(path))}
         if is_many(str(path))
         else {shown(path): path}
     )

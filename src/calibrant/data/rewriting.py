@@ -22,7 +22,7 @@ from calibrant.data.plain_tables import PlainCsv, PlainTsv
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FormatError, InputError
 from calibrant.extras import optional
-from calibrant.files import atomic_path, reading, suffix_of, unpacked
+from calibrant.files import atomic_path, local_copy, reading, suffix_of, unpacked
 from calibrant.inputs import ArrayLike, check_choice, check_confidence
 from calibrant.outputs import check_targets
 from calibrant.text import csv_lines, guarded, unguarded
@@ -167,7 +167,22 @@ def write_calibrated(
         write: What is written, if not what the file holds.
         more: Further columns of a table, such as labels.
     """
-    source, out = Path(source), Path(out)
+    check_targets([out], [source], name="out")
+    with local_copy(source) as file:
+        _write_calibrated(file, Path(out), before, result, columns, kept, write, more)
+
+
+def _write_calibrated(
+    source: Path,
+    out: Path,
+    before: Predictions,
+    result: Predictions,
+    columns: Columns | None,
+    kept: npt.NDArray[np.bool_] | None,
+    write: Written | None,
+    more: Mapping[str, Sequence[Any]],
+) -> None:
+    """Write a file on this machine again; its arguments are those of :func:`write_calibrated`."""
     write = check_written(write, before.k, several_labels=isinstance(before, LabelPredictions))
     suffixes = {suffix_of(source), suffix_of(out)}
     alike = suffixes <= {*ROW_FORMATS} or (len(suffixes) == 1 and suffixes <= FORMATS.keys())
@@ -185,7 +200,6 @@ def write_calibrated(
     else:
         from calibrant.data.archives import write_arrays
 
-        check_targets([out], [source], name="out")
         arrays = {name: _with_gaps(array, kept) for name, array in found[0].items()}
         replaced = () if found[1] is None else found[1].replaced
         with atomic_path(out) as temporary, reading(source.name, f"a {source.suffix} file"):
@@ -210,9 +224,10 @@ def write_joined(
         return False
     rows: list[dict[str, Any]] = []
     for path, (result, kept) in parts.items():
-        if (found := _new_columns(path, result, columns, write)) is None:
-            return False
-        rows += _rows(path, out, found[0], kept, found[1])
+        with local_copy(path) as file:
+            if (found := _new_columns(file, result, columns, write)) is None:
+                return False
+            rows += _rows(file, out, found[0], kept, found[1])
     check_targets([out], parts, name="out")
     _write_rows(out, rows, out.name)
     return True
@@ -322,10 +337,11 @@ def write_columns(
     for path in (source, out):
         _check_format(path, "; other formats have no further columns to keep")
     check_targets([out], [source], name="out")
-    if suffix_of(source) == suffix_of(out) == ".parquet":
-        _write_table(source, out, columns, kept, () if scores is None else scores.replaced)
-        return
-    _write_rows(out, _rows(source, out, columns, kept, scores), source.name)
+    with local_copy(source) as file:
+        if suffix_of(source) == suffix_of(out) == ".parquet":
+            _write_table(file, out, columns, kept, () if scores is None else scores.replaced)
+            return
+        _write_rows(out, _rows(file, out, columns, kept, scores), source.name)
 
 
 def _rows(

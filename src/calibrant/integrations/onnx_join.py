@@ -248,11 +248,16 @@ def _has_input(model: Any, name: str) -> bool:  # noqa: ANN401
 
 
 def _opset(model: Any) -> int:  # noqa: ANN401
-    return int(max(each.version for each in model.opset_import if each.domain in ("", "ai.onnx")))
+    """Return the version of the standard operators; 0 if a graph has none of them, as those of XGBoost."""
+    standard = (each.version for each in model.opset_import if each.domain in ("", "ai.onnx"))
+    return int(max(standard, default=0))
 
 
 def _raised(onnx: Any, model: Any, version: int) -> Any:  # noqa: ANN401
     if _opset(model) == version:
+        return model
+    if _opset(model) == 0:
+        model.opset_import.append(onnx.helper.make_opsetid("", version))
         return model
     try:
         return onnx.version_converter.convert_version(model, version)

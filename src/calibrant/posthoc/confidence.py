@@ -285,7 +285,5 @@ def ends_of(logits: Tensor) -> Tensor:
 def within(logits: Tensor, ends: Tensor) -> Tensor:
     """Return logits of wrong and right, shape ``(n, 2)``, whose log-odds do not go beyond both ends."""
     z = at_least_float32(logits)
-    low, high = ends.to(z).unbind()
-    wrong, right = z.unbind(dim=1)
-    half = torch.minimum(torch.maximum(right - wrong, low), high) / 2
-    return torch.stack([-half, half], dim=1)
+    half = torch.clamp(z.diff(dim=1), *ends.to(z).unbind()) / 2
+    return torch.cat([-half, half], dim=1)

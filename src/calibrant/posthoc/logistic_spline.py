@@ -12,9 +12,9 @@ from calibrant.inputs import ArrayLike, check_count, check_number
 from calibrant.posthoc.fitting.binary import Mode, binary_questions, log_sigmoids
 from calibrant.posthoc.fitting.logistic import Inputs, fit_logistic, refuse_separable
 from calibrant.posthoc.fitting.natural_splines import (
+    curved_splines,
     distinct_knots,
     mixed_splines,
-    natural_splines,
     smoothest_mixture,
 )
 from calibrant.posthoc.fitting.score_map import ScoreMap
@@ -118,7 +118,12 @@ class LogisticSpline(ScoreMap):
 
     def mapped(self, scores: Tensor) -> Tensor:
         """Return the height of the spline at each score."""
-        return _height(natural_splines(scores, self.knots), self.coefficients.to(scores.dtype))
+        slope, *curved, offset = self.coefficients.to(scores.dtype).unbind(dim=1)
+        straight = torch.addcmul(offset, slope, scores)
+        if not curved:
+            return straight
+        bends = curved_splines(scores, self.knots)
+        return straight + (torch.stack(curved)[:, None] * bends).sum(dim=0)
 
 
 def _height(x: Sequence[Tensor], theta: Tensor) -> Tensor:

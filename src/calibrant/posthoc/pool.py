@@ -1,7 +1,7 @@
 """A pool: the mixture of several calibrators under which held-out samples are likeliest."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -16,7 +16,7 @@ from calibrant.inputs import ArrayLike, Floats, at_least_float32
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.folds import each_fold
 from calibrant.posthoc.fitting.masked import finite, uniform
-from calibrant.posthoc.fitting.score_map import ScoreMap
+from calibrant.posthoc.fitting.score_map import OwnAnswers, ScoreMap, own_answers
 from calibrant.posthoc.fitting.stored import POSITIVE, PROBABILITIES, SHARES, Numbers, declare, one_number
 from calibrant.posthoc.fitting.temperature_search import likeliest_temperature
 from calibrant.posthoc.fitting.weighing import (
@@ -263,12 +263,22 @@ class Pool(Calibrator):
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""
-        # Its parts are the members in their order, then the curve.
-        parts = (member(logits, features) for member in islice(self.children(), len(self.names)))
-        mixed = _mixed(parts, self.shares, self.smoothing, self.temperature)
+        mixed = _mixed(self._parts(logits, features), self.shares, self.smoothing, self.temperature)
         if self.has_curve:
             mixed = self.get_submodule(_CURVE)(mixed)
         return mixed
+
+    def _parts(self, logits: Tensor, features: Tensor | None) -> Iterator[Tensor]:
+        """Yield those of each member; maps that ask the same questions share the model's answers."""
+        own: dict[str, OwnAnswers] = {}
+        # The parts of a pool are the members in their order, then the curve.
+        for member in islice(self.children(), len(self.names)):
+            if isinstance(member, ScoreMap):
+                if member.mode not in own:
+                    own[member.mode] = own_answers(logits, member.mode)
+                yield member.from_answers(own[member.mode])
+            else:
+                yield member(logits, features)
 
 
 def pool_of(calibrator: Calibrator) -> Pool | None:
@@ -507,11 +517,11 @@ def _shares(likelihoods: Floats, weights: Floats | None) -> tuple[float, ...]:
 def _mixed(parts: Iterable[Tensor], shares: Tensor, smoothing: Tensor, temperature: Tensor) -> Tensor:
     mixed: Tensor | None = None
     for part, log_share in zip(parts, torch.log((1 - smoothing) * shares).unbind(), strict=True):
-        weighted = part + log_share.to(part)
+        weighted = part + log_share
         mixed = weighted if mixed is None else torch.logaddexp(mixed, weighted)
     assert mixed is not None
-    even = torch.log(smoothing.to(mixed) * uniform(mixed))
-    return torch.log_softmax(torch.logaddexp(mixed, even) / temperature.to(mixed), dim=1)
+    even = torch.log(smoothing * uniform(mixed))
+    return torch.log_softmax(torch.logaddexp(mixed, even) / temperature, dim=1)
 
 
 def _cross_fitted(method: Method, data: FittingSet) -> tuple[Calibrator, Tensor]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike, Floats, check_count
-from calibrant.posthoc.fitting.binary import Mode, binary_questions, log_sigmoids
+from calibrant.posthoc.fitting.binary import Mode, binary_questions
 from calibrant.posthoc.fitting.score_map import ScoreMap, interpolate, ragged
 from calibrant.posthoc.fitting.sorted_scores import ScoreGroups
 from calibrant.posthoc.fitting.stored import ASCENDING, POSITIVE, Numbers, declare
@@ -110,12 +110,10 @@ class SplineCalibration(ScoreMap):
         """Return the log-odds of the corrected confidence, within what the samples can show."""
         correction = interpolate(scores, self.knots, self.correction)
         tiny = torch.finfo(scores.dtype).tiny
-        log_yes, log_no = log_sigmoids(scores)
-        yes, no = log_yes.exp() + correction, log_no.exp() - correction
+        yes, no = torch.sigmoid(scores) + correction, torch.sigmoid(-scores) - correction
         mapped = yes.clamp(min=tiny).log() - no.clamp(min=tiny).log()
         limit = self.limit.to(scores.dtype)
-        lowest, highest = torch.minimum(scores, -limit), torch.maximum(scores, limit)
-        return torch.minimum(torch.maximum(mapped, lowest), highest)
+        return torch.clamp(mapped, torch.minimum(scores, -limit), torch.maximum(scores, limit))
 
 
 def _limit(sizes: Sequence[float]) -> Tensor:

@@ -94,7 +94,7 @@ class StructuredMatrixScaling(LinearMap):
 
     def scores(self, logits: Tensor) -> Tensor:
         """Return the logarithms of the smoothed probabilities."""
-        return _smoothed(logits, self.temperature, self.smoothing)
+        return _log_smoothed(logits, self.temperature, self.smoothing)
 
 
 class StructuredVectorScaling(StructuredMatrixScaling):
@@ -142,6 +142,10 @@ def _log_likelihood(log_probs: Tensor, data: FittingSet) -> float:
 
 
 def _smoothed(z: Tensor, temperature: Tensor, share: Tensor) -> Tensor:
-    mixed = torch.softmax(z / temperature, dim=1) * (1 - share) + share * uniform(z)
+    return mask_again(_log_smoothed(z, temperature, share), z)
+
+
+def _log_smoothed(z: Tensor, temperature: Tensor, share: Tensor) -> Tensor:
+    mixed = torch.lerp(torch.softmax(z / temperature, dim=1), uniform(z), share.to(z.dtype))
     # Without a share of the uniform distribution a probability may be zero.
-    return mask_again(torch.log(mixed.clamp_min(torch.finfo(z.dtype).tiny)), z)
+    return torch.log(mixed.clamp_min(torch.finfo(z.dtype).tiny))

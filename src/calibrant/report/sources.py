@@ -2,17 +2,22 @@
 
 import hashlib
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import BinaryIO
 
 from calibrant._version import __version__
 from calibrant.data.predictions import Predictions
+from calibrant.files import address_of, local_copy
 from calibrant.outcomes import effective, weighted_like
 from calibrant.report.page import Fact
 from calibrant.show.numbers import rows_of_units
+
+_BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -102,19 +107,34 @@ def _describe(role: str, predictions: Predictions, path: Path | None) -> str:
 
 def _digest(source: Path) -> str:
     """Return the SHA-256 of a file, or of all files of a folder or pattern one after the other."""
-    digest, files = hashlib.sha256(), [source]
-    if not source.is_file():
-        from calibrant.boxes.folders import is_box_folder
-        from calibrant.pixels.headers import holds_images
-        from calibrant.streams.files import find_files
-
-        whole = is_box_folder(source) or holds_images(source)
-        found = sorted(source.iterdir()) if whole else [file.path for file in find_files(str(source))]
-        files = [Path(file) for file in found]
-    for path in files:
-        with path.open("rb") as file:
-            hashlib.file_digest(file, lambda: digest)
+    digest = hashlib.sha256()
+    for file in _opened(source):
+        for block in iter(partial(file.read, _BLOCK_BYTES), b""):
+            digest.update(block)
     return digest.hexdigest()
+
+
+def _opened(source: Path) -> Iterator[BinaryIO]:
+    """Open each file of a source, on this machine or at an address, and close it before the next one."""
+    if source.is_file():
+        with source.open("rb") as file:
+            yield file
+        return
+    from calibrant.boxes.folders import is_box_folder
+    from calibrant.pixels.headers import holds_images
+    from calibrant.streams.files import StreamFile, find_files, is_many
+
+    if is_box_folder(source) or holds_images(source):
+        found: Iterable[StreamFile] = [StreamFile(path.name, str(path)) for path in sorted(source.iterdir())]
+    elif address_of(source) is None or is_many(str(source)):
+        found = find_files(str(source))
+    else:
+        with local_copy(source) as copy:
+            yield from _opened(copy)
+        return
+    for each in found:
+        with each.content() as file:
+            yield file
 
 
 def _title(role: str) -> str:

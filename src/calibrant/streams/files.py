@@ -3,11 +3,11 @@
 import glob
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from calibrant.data.contents import class_names, find_columns, select_form
 from calibrant.data.files import FORMATS
@@ -52,6 +52,18 @@ class StreamFile:
                 handle = stack.enter_context(self.filesystem.open(self.path, "rb"))
             yield stack.enter_context(open_parquet(handle, buffer_size=buffer_size))
 
+    def content(self) -> AbstractContextManager[BinaryIO]:
+        """Open the bytes of the file."""
+        if self.filesystem is None:
+            return Path(self.path).open("rb")
+        opened: AbstractContextManager[BinaryIO] = self.filesystem.open(self.path, "rb")
+        return opened
+
+    @property
+    def place(self) -> str:
+        """Its path on this machine, or its address."""
+        return self.path if self.filesystem is None else str(self.filesystem.unstrip_protocol(self.path))
+
     @property
     def is_parquet(self) -> bool:
         """Whether the file can be read in pieces."""
@@ -66,7 +78,7 @@ class StreamFile:
 
 def is_url(source: str) -> bool:
     """Say whether this is an address such as ``s3://bucket/folder`` and not a path on this machine."""
-    return "://" in source
+    return "://" in source or address_of(source) is not None
 
 
 def is_many(source: str) -> bool:
@@ -139,6 +151,7 @@ def _local(source: str, suffixes: tuple[str, ...]) -> list[StreamFile]:
 
 
 def _remote(source: str) -> list[StreamFile]:
+    source = address_of(source) or source
     with optional(source):
         core = import_module("fsspec.core")
     try:

@@ -77,14 +77,15 @@ class LinearMap(Calibrator):
         return super().memory(n, k) + 250 * k * (k + 1)
 
     def scores(self, logits: Tensor) -> Tensor:
-        """Return the scores that the weights are applied to: the logits themselves."""
+        """Return the scores that the weights are applied to, any for masked classes: here the logits."""
         return logits
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""
-        x = self.scores(at_least_float32(logits))
-        mapped = _mapped(lowest_for_masked(x), self.weight, self.intercept)
-        return torch.log_softmax(mask_again(mapped, x), dim=1)
+        z = at_least_float32(logits)
+        masked = z == -torch.inf
+        mapped = _mapped(lowest_for_masked(self.scores(z), masked), self.weight, self.intercept)
+        return torch.log_softmax(mapped.masked_fill(masked, -torch.inf), dim=1)
 
 
 def odir(k: int, strength: float) -> Ridge:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.inputs import at_least_float32, check_choice
@@ -25,6 +26,9 @@ Mode: TypeAlias = Literal["one_vs_rest", "top_label"]
 # How far, in log-probability, the predicted class stays above the runner-up: more than rounding in float32
 # can undo, less than any measure can see.
 _LEAD = 1e-5
+
+# Beyond this log-odds are equal to their softplus, in double precision too.
+_NO_TAIL = 40.0
 
 
 class Questions(NamedTuple):
@@ -97,7 +101,7 @@ def class_log_odds(logits: Tensor) -> Tensor:
     """
     z = at_least_float32(logits)
     if z.shape[1] == 2:
-        return z[:, 1:] - z[:, :1]
+        return z.diff(dim=1)
     top = split_top(z)
     # Classes that are not predicted have a probability of at most one half, where log(1 - p) is safe. The
     # predicted class is masked first, because infinities would spoil gradients behind `where`.
@@ -121,10 +125,9 @@ def normalised(log_odds: Tensor) -> Tensor:
     Returns:
         Log-probabilities of shape ``(n, k)``.
     """
-    log_yes, log_no = log_sigmoids(log_odds)
     if log_odds.shape[1] == 1:
-        return torch.cat([log_no, log_yes], dim=1)
-    return torch.log_softmax(log_yes, dim=1)
+        return -_softplus(torch.cat([log_odds, -log_odds], dim=1))
+    return torch.log_softmax(-_softplus(-log_odds), dim=1)
 
 
 class TopLabel(NamedTuple):
@@ -154,8 +157,10 @@ def split_top(logits: Tensor) -> TopLabel:
     # Without a runner-up, if all other classes are masked, the predicted class is far ahead.
     runner_up = z.masked_fill(is_top, -torch.inf).amax(dim=1, keepdim=True)
     z = z - runner_up.clamp(min=-FAR)
-    rest = z.masked_fill(is_top, -torch.inf).logsumexp(dim=1, keepdim=True).clamp(min=-FAR)
-    return TopLabel(is_top, (z.gather(1, top) - rest).squeeze(1), z - rest, -rest.squeeze(1))
+    # The largest of the others is 0, so that no exponential overflows.
+    rest = z.masked_fill(is_top, -torch.inf).exp().sum(dim=1, keepdim=True).log().clamp(min=-FAR)
+    log_share = z - rest
+    return TopLabel(is_top, log_share.gather(1, top).squeeze(1), log_share, -rest.squeeze(1))
 
 
 def join_top(top: TopLabel, log_odds: Tensor) -> Tensor:
@@ -181,8 +186,11 @@ def join_top(top: TopLabel, log_odds: Tensor) -> Tensor:
 def log_sigmoids(log_odds: Tensor) -> tuple[Tensor, Tensor]:
     """Return the log-probability of yes and that of no, both finite for any finite log-odds.
 
-    Written out because ONNX has no log-sigmoid: the exported graph would take the log of a sigmoid, which is
-    minus infinity below -104.
+    ONNX has no log-sigmoid: the exported graph would take the log of a sigmoid, which is minus infinity below
+    -104. It has a softplus.
     """
-    tail = torch.log1p(torch.exp(-log_odds.abs()))
-    return log_odds.clamp(max=0) - tail, -log_odds.clamp(min=0) - tail
+    return -_softplus(-log_odds), -_softplus(log_odds)
+
+
+def _softplus(log_odds: Tensor) -> Tensor:
+    return F.softplus(log_odds, threshold=_NO_TAIL)

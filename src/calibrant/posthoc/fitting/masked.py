@@ -63,13 +63,17 @@ def mask_again(log_probs: Tensor, logits: Tensor) -> Tensor:
     return log_probs.masked_fill(logits == -torch.inf, -torch.inf)
 
 
-def lowest_for_masked(scores: Tensor) -> Tensor:
+def lowest_for_masked(scores: Tensor, masked: Tensor | None = None) -> Tensor:
     """Return scores in which a masked class has the lowest score of the classes that exist in its row.
+
+    Args:
+        scores: Scores of shape ``(n, k)``.
+        masked: Which classes are masked; those with the score ``-inf`` by default.
 
     Example:
         >>> lowest_for_masked(torch.tensor([[1.0, 2.0, -torch.inf]]))
         tensor([[1., 2., 1.]])
     """
-    masked = scores == -torch.inf
+    masked = scores == -torch.inf if masked is None else masked
     lowest = scores.masked_fill(masked, torch.inf).amin(dim=1, keepdim=True)
     return torch.where(masked, lowest, scores)

@@ -19,18 +19,22 @@ def natural_splines(scores: Tensor, knots: Tensor) -> list[Tensor]:
     With places :math:`t` from 0 at the first knot to 1 at the last one, :math:`N_j = d_j - d_{K-1}` and
     :math:`d_j = (t - t_j)_+^3 / (1 - t_j)`, in units of the scores.
     """
+    return [scores, *curved_splines(scores, knots).unbind()]
+
+
+def curved_splines(scores: Tensor, knots: Tensor) -> Tensor:
+    """Return the curved ones alone, two fewer than knots, in front of the dimensions of the scores."""
     if len(knots) < 3:
-        return [scores]
+        return scores.new_zeros(0, *scores.shape)
     first, last = knots[0].to(scores.dtype), knots[-1].to(scores.dtype)
     width = last - first
     t = ((knots - knots[0]) / (knots[-1] - knots[0])).to(scores.dtype)
-    inside = torch.minimum(torch.maximum(scores, first), last)
     # The cubes of scores far beyond the last knot would cancel each other and lose all digits.
-    place, beyond = (inside - first) / width, (scores - last).clamp(min=0)
+    place, beyond = (torch.clamp(scores, first, last) - first) / width, (scores - last).clamp(min=0)
     each = t.reshape(-1, *(1 for _ in scores.shape))
-    cubes = (place - each[:-1]).clamp(min=0) ** 3 / (1 - each[:-1])
-    curved = width * (cubes[:-1] - cubes[-1]) + 3 * (each[-2] - each[:-2]) * beyond
-    return [scores, *curved.unbind()]
+    start = each[:-1]
+    cubes = (place - start).clamp(min=0) ** 3 / (1 - start)
+    return width * (cubes[:-1] - cubes[-1]) + 3 * (start[-1] - start[:-1]) * beyond
 
 
 def mixed_splines(scores: Tensor, knots: Tensor, mixture: Tensor) -> list[Tensor]:

@@ -76,8 +76,9 @@ class SampleTemperature(Calibrator):
     def temperature(self, logits: Tensor) -> Tensor:
         """Return the temperature of each sample, shape ``(n,)``."""
         layers = self.layers
-        seen = self.inputs(logits / self.unit).to(layers[0][0].dtype)
-        return self.unit * network_temperature(seen, layers, self.link)
+        seen = self.inputs(logits if self.unit == 1 else logits / self.unit).to(layers[0][0].dtype)
+        temperature = network_temperature(seen, layers, self.link)
+        return temperature if self.unit == 1 else self.unit * temperature
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""

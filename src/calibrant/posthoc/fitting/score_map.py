@@ -8,14 +8,21 @@ are filled up with ``+inf``, which no input reaches.
 import sys
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.posthoc.calibrator import Calibrator
-from calibrant.posthoc.fitting.binary import Mode, class_log_odds, join_top, normalised, split_top
+from calibrant.posthoc.fitting.binary import (
+    Mode,
+    TopLabel,
+    class_log_odds,
+    join_top,
+    normalised,
+    split_top,
+)
 from calibrant.posthoc.fitting.stored import ANY, ASCENDING, Numbers, declare
 from calibrant.posthoc.fitting.weighing import sum_of
 from calibrant.posthoc.fitting_set import FittingSet
@@ -63,14 +70,14 @@ class ScoreMap(Calibrator):
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return calibrated log-probabilities of shape ``(n, k)``."""
-        if self.mode == "one_vs_rest":
-            s = class_log_odds(logits)
-            masked = torch.isinf(s)
-            mapped = self.mapped(s.masked_fill(masked, 0.0))
-            return normalised(torch.where(self.active & ~masked, mapped, s))
-        top = split_top(logits)
-        s = top.log_odds[:, None]
-        return join_top(top, torch.where(self.active, self.mapped(s), s)[:, 0])
+        return self.from_answers(own_answers(logits, self.mode))
+
+    def from_answers(self, own: "OwnAnswers") -> Tensor:
+        """Return calibrated log-probabilities of shape ``(n, k)`` from the model's answers."""
+        mapped = self.mapped(own.scores)
+        if own.top is not None:
+            return join_top(own.top, torch.where(self.active, mapped, own.scores)[:, 0])
+        return normalised(torch.where(self.active & own.exists, mapped, own.log_odds))
 
     @torch.no_grad()
     def unless_worse(self, data: FittingSet, *, score: Literal["nll", "brier"]) -> Self:
@@ -89,6 +96,33 @@ class ScoreMap(Calibrator):
         if not mapped <= sum(loss(torch.log_softmax(z, dim=1), y, w) for z, y, w in parts):
             self.active.zero_()
         return self
+
+
+class OwnAnswers(NamedTuple):
+    """The model's own answers to the questions of a mode, which all maps of these questions share.
+
+    Attributes:
+        scores: Log-odds of shape ``(n, m)``; 0 for masked classes.
+        log_odds: The same, infinite for masked classes.
+        exists: Which classes are not masked; True if the questions are about no class.
+        top: The predicted class, if the questions are about that.
+    """
+
+    scores: Tensor
+    log_odds: Tensor
+    exists: Tensor | Literal[True]
+    top: TopLabel | None
+
+
+def own_answers(logits: Tensor, mode: Mode) -> OwnAnswers:
+    """Return a model's answers to the questions of a mode, from logits of shape ``(n, k)``."""
+    if mode == "top_label":
+        top = split_top(logits)
+        s = top.log_odds[:, None]
+        return OwnAnswers(s, s, True, top)
+    s = class_log_odds(logits)
+    masked = torch.isinf(s)
+    return OwnAnswers(s.masked_fill(masked, 0.0), s, ~masked, None)
 
 
 class StepMap(ScoreMap):
@@ -120,6 +154,8 @@ def count_below(x: Tensor, thresholds: Tensor) -> Tensor:
     table = thresholds.to(x.dtype)
     # Asked for by its attribute, the exporter would be imported, which takes a quarter of a second.
     if "torch.onnx" not in sys.modules or not torch.onnx.is_in_onnx_export():
+        if len(table) == 1:
+            return torch.searchsorted(table[0], x)
         return torch.searchsorted(table, x.T.contiguous()).T
     bits = table.shape[1].bit_length()
     # Filled up, the halves of a search never end outside of the table.
@@ -137,7 +173,7 @@ def take(table: Tensor, index: Tensor) -> Tensor:
     rows, size = table.shape
     if rows > 1:
         index = index + size * torch.arange(rows, device=table.device)
-    return table.reshape(-1)[index]
+    return torch.take(table, index)
 
 
 def step(x: Tensor, thresholds: Tensor, values: Tensor) -> Tensor:
@@ -161,10 +197,11 @@ def interpolate(x: Tensor, knots: Tensor, values: Tensor) -> Tensor:
     """
     knots, values = knots.to(x.dtype), values.to(x.dtype)
     right = count_below(x, knots).clamp(1, knots.shape[1] - 1)
-    start = take(knots, right - 1)
+    left = right - 1
+    start = take(knots, left)
     width = (take(knots, right) - start).clamp(min=torch.finfo(x.dtype).tiny)
     part = ((x - start) / width).clamp(0.0, 1.0)
-    return torch.lerp(take(values, right - 1), take(values, right), part)
+    return torch.lerp(take(values, left), take(values, right), part)
 
 
 def ragged(rows: Tensor, entries: Tensor, n_rows: int, *, fill: float) -> Tensor:
