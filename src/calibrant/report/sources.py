@@ -124,7 +124,7 @@ def _opened(source: Path) -> Iterator[BinaryIO]:
     from calibrant.pixels.headers import holds_images
     from calibrant.streams.files import StreamFile, find_files, is_many
 
-    if is_box_folder(source) or holds_images(source):
+    if is_box_folder(source) or (source.is_dir() and holds_images(source)):
         found: Iterable[StreamFile] = [StreamFile(path.name, str(path)) for path in sorted(source.iterdir())]
     elif address_of(source) is None or is_many(str(source)):
         found = find_files(str(source))
