@@ -113,6 +113,8 @@ def test_without_features_the_model_alone_is_asked(fitted, validation, noisy):
     one, two = (Predictions(logits=each.logits, labels=each.labels) for each in (validation, noisy))
     found = AdaptedCalibrator.fit(fitted, one, two)
     assert list(found.estimates) == ["model"]
+    assert found.remaining is None
+    assert "features in both files would tell" in found.sentence
     assert ece(calibrated(found.calibrator, noisy)) < ece(calibrated(fitted, noisy)) / 2
 
 

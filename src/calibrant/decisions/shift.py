@@ -59,7 +59,8 @@ class AdaptedCalibrator(Result):
         accuracy: Accuracy there by all of them, as far as it is no chance: the mean confidence after the
             calibrator is bent.
         temperature: By what calibrated log-probabilities are divided; 1 changes nothing.
-        remaining: The ECE to expect after that.
+        remaining: The ECE to expect after that; None without features, because one estimate alone does not
+            show how far off it is.
         verdict: ``"unchanged"`` if nothing is seen that the calibrator does not follow by itself,
             ``"adapted"``, or ``"cannot tell"`` if the data have moved too far for the estimates.
         calibrator: The bent calibrator, to be applied, saved and exported; not in :meth:`to_dict`.
@@ -75,7 +76,7 @@ class AdaptedCalibrator(Result):
     estimates: FrozenDict[str, float]
     accuracy: float
     temperature: float
-    remaining: float
+    remaining: float | None
     verdict: Verdict
     calibrator: Calibrator
     n_labelled_units: int | None = None
@@ -166,6 +167,8 @@ class AdaptedCalibrator(Result):
             f"The calibrator promises {percent(self.confidence, 1)} on the new data, where about "
             f"{percent(self.accuracy, 1)} are right; it is bent by a temperature of {self.temperature:.2f}."
         )
+        if self.remaining is None:
+            return f"{bent} How much error remains is not known; features in both files would tell."
         if self.verdict == "adapted":
             return f"{bent} An ECE of about {percent(self.remaining, 1)} remains."
         return (
@@ -180,7 +183,7 @@ class AdaptedCalibrator(Result):
             ["mean calibrated confidence", percent(self.confidence, 1), percent(self.confidence_before, 1)],
             *([names[name], percent(each, 1), NOTHING] for name, each in self.estimates.items()),
             ["mean confidence after the repair", percent(self.accuracy, 1), NOTHING],
-            ["ECE that remains, about", percent(self.remaining, 1), NOTHING],
+            ["ECE that remains, about", percent(self.remaining, 1, undefined="not known"), NOTHING],
         ]
         new = "" if self.n_unlabelled_units is None else f" of {self.n_unlabelled_units:,} units"
         known = "" if self.n_labelled_units is None else f" of {self.n_labelled_units:,} units"
@@ -305,14 +308,16 @@ def temperature_for(log_probs: Floats, target: float) -> float:
     return math.exp(scipy.optimize.brentq(missing, *ends, xtol=1e-6))
 
 
-def _remaining(believed: dict[str, float]) -> float:
-    """Return the ECE to expect after the repair."""
+def _remaining(believed: dict[str, float]) -> float | None:
+    """Return the ECE to expect after the repair, from what two estimates differ by."""
+    if len(believed) < 2:
+        return None
     apart = max(believed.values()) - min(believed.values())
     return _REMAINS + _OF_DISAGREEMENT * apart
 
 
-def _verdict(change: float, remaining: float) -> Verdict:
-    if remaining > _TOO_FAR:
+def _verdict(change: float, remaining: float | None) -> Verdict:
+    if remaining is not None and remaining > _TOO_FAR:
         return "cannot tell"
     return "adapted" if change else "unchanged"
 
