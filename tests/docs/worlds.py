@@ -90,6 +90,7 @@ def two_classes(folder):
         "test": test,
         "baseline": Predictions(logits=test.logits * 1.1, labels=test.labels, class_names=test.class_names),
         "new": _unlabelled(_two_classes("cifar10_test", slice(600, 1000))),
+        "noisy": _unlabelled(_two_classes("cifar10_test_noise", slice(600, 1000))),
         "production": _unlabelled(_two_classes("cifar10_test", slice(1000, 1600))),
     }
     for name, predictions in files.items():
