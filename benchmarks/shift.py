@@ -383,8 +383,7 @@ A calibrator is fitted on clean data and applied to harder ones. How much of the
 python benchmarks/shift_networks.py CIFAR10_FOLDER SETS
 python benchmarks/shift_texts.py CLINC150_FOLDER SETS --encoder FOLDER
 python benchmarks/shift.py SETS --rows rows.jsonl
-python benchmarks/shift.py SETS --rows rows.jsonl --page --picture docs/results/shift.svg \\
-    > docs/results/shift.md
+python benchmarks/shift.py SETS --rows rows.jsonl --page --picture docs/results/shift.svg > shift.md
 ```
 
 **Images**: four small networks on CIFAR-10 (plain, residual and mixing layers, and one with label

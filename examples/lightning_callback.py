@@ -74,9 +74,10 @@ def main(epochs: int = 30) -> dict[str, dict[str, float]]:
             trainer.fit(DigitClassifier(make_loss(name)), *loaders())
         rows[name] = {key: float(value) for key, value in trainer.callback_metrics.items()}
     names = list(rows["adafocal"])
-    print(f"{'loss':15}" + "".join(f"{name:>20}" for name in names))
+    width = max(map(len, names)) + 2
+    print(f"{'loss':15}" + "".join(f"{name:>{width}}" for name in names))
     for loss, row in rows.items():
-        print(f"{loss:15}" + "".join(f"{row[name]:20.3f}" for name in names))
+        print(f"{loss:15}" + "".join(f"{row[name]:{width}.3f}" for name in names))
     return rows
 
 
