@@ -19,12 +19,12 @@ from calibrant.papers.arena_real import (
     expand_files,
     run_arena_real,
 )
+from calibrant.papers.arena_tasks import read_arena_tasks
 from calibrant.papers.experiment import parse_experiment
 from calibrant.papers.leaderboard import (
     keeps_accuracy,
     leaderboard_page,
     make_board,
-    read_arena_tasks,
     share_won,
 )
 from calibrant.papers.peers import PEERS, Peer, fit_peer, installed_peers
@@ -69,6 +69,7 @@ def data(tmp_path_factory):
     save_predictions(predictions(400, 5, as_probs=True), folder / "more" / "five.parquet")
     save_predictions(predictions(100, 3), folder / "small.csv")
     save_predictions(Predictions(confidence=[0.9, 0.8], correct=[1, 0]), folder / "pairs.npz")
+    save_predictions(Predictions(score=[3.0, -1.0], outcome=[1, 0]), folder / "score.npz")
     np.savez(folder / "training.npz", x_train=np.zeros((5, 3)), y_train=np.zeros(5))
     (folder / "broken.npz").write_bytes(b"not an archive")
     (folder / "notes.txt").write_text("about the data")
@@ -108,9 +109,10 @@ def test_files_become_jobs_where_they_are_large_enough_and_others_are_named_with
         {"file": "two.npz", "samples": 60},
         {"file": "two.npz", "samples": 700},
     ]
-    assert set(left_out) == {"small.csv", "pairs.npz", "training.npz", "broken.npz"}
+    assert set(left_out) == {"small.csv", "pairs.npz", "score.npz", "training.npz", "broken.npz"}
     assert "at least 360 samples, 60 of them to fit, got 100" in left_out["small.csv"]
-    assert "expected scores of all classes, got confidences of a black box" in left_out["pairs.npz"]
+    assert "at least 360 samples, 60 of them to fit, got 2" in left_out["pairs.npz"]
+    assert "expected confidences between 0 and 1, got scores that only rank" in left_out["score.npz"]
     assert "x_train" in left_out["training.npz"]
     assert "expected a .npz file" in left_out["broken.npz"]
 
@@ -384,7 +386,7 @@ def test_the_command_writes_a_leaderboard_and_resumes_when_files_were_added(data
     assert result.exit_code == 0, result.output
     for heading in ("## All tasks", "## Two classes", "## Several classes", "## Methods that keep accuracy"):
         assert heading in result.output
-    assert "- `pairs.npz`: expected scores of all classes" in result.output
+    assert "- `pairs.npz`: expected at least 360 samples" in result.output
     assert {record.labels["method"] for record in finished_rows(out)[0].records} == {
         "temperature",
         "uncalibrated",
