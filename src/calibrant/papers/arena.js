@@ -120,7 +120,7 @@
 
   function nameAt(name, left, y) {
     const look = name === data.default ? "own" : "name";
-    const text = node("text", { x: left - 8, y: y + 4, "text-anchor": "end", class: look }, cut(name, Math.floor((left - 8) / 7)));
+    const text = node("text", { x: left - 8, y: y + 4, "text-anchor": "end", class: look }, cut(name, Math.floor((left - 8) / 7.6)));
     return titled(text, name);
   }
 

@@ -69,8 +69,9 @@ def read_arena_tasks(rows: Iterable[Row], *, source: str = "rows") -> list[Arena
         rows: The rows of an experiment whose worker is ``arena_real``.
         source: What the rows are called in messages.
     """
-    tasks = {(task.file, task.samples, task.seed): task for task in (_read(row, source) for row in rows)}
-    return [task for _, task in sorted(tasks.items(), key=lambda each: each[0])]
+    tasks = (_read(row, source) for row in rows)
+    latest = {(task.file, task.samples, task.seed, task.version, task.predictions): task for task in tasks}
+    return [task for _, task in sorted(latest.items(), key=lambda each: each[0])]
 
 
 def merge_tasks(sources: Mapping[str, Sequence[ArenaTask]]) -> MergedTasks:
