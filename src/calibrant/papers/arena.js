@@ -203,18 +203,22 @@
     }
     const unbeaten = (each) => !points.some((other) => other.seconds <= each.seconds && other.rank < each.rank);
     const texts = [];
-    for (const each of [...points].sort((a, b) => a.rank - b.rank)) {
-      const own = each.name === data.default, named = own || unbeaten(each);
-      const dot = node("circle", { class: "point", cx: x(each.seconds), cy: y(each.rank), r: own ? 7 : 5, fill: named ? "var(--blue)" : "var(--card)", stroke: "var(--blue)", "stroke-width": 1.5 });
+    const isFirst = (each) => each.name === data.default;
+    for (const each of [...points].sort((a, b) => isFirst(b) - isFirst(a) || a.rank - b.rank)) {
+      const own = isFirst(each), named = own || unbeaten(each);
+      const middle = x(each.seconds), at = y(each.rank);
+      const dot = node("circle", { class: "point", cx: middle, cy: at, r: own ? 7 : 5, fill: named ? "var(--blue)" : "var(--card)", stroke: "var(--blue)", "stroke-width": 1.5 });
       svg.append(titled(dot, `${each.name}: ${each.seconds.toPrecision(2)} s, mean rank ${each.rank.toFixed(2)}`));
       if (!named) continue;
-      const text = cut(each.name, Math.floor((width - left) / 16));
-      const isRight = x(each.seconds) > width / 2, long = 7 * text.length + 12;
-      const from = isRight ? x(each.seconds) - long : x(each.seconds), at = y(each.rank);
-      // A name that would cover another one stands in the title of its dot only.
-      if (texts.some((other) => Math.abs(other.at - at) < 13 && other.from < from + long && from < other.from + other.long)) continue;
+      const text = cut(each.name, Math.floor((width - left) / 16)), long = 7 * text.length + 12;
+      const isFree = (from) => from >= left && from + long <= width &&
+        !texts.some((other) => Math.abs(other.at - at) < 13 && other.from < from + long && from < other.from + other.long);
+      // A name for which there is room on neither side stands in the title of its dot only.
+      const from = [middle, middle - long].find(isFree);
+      if (from === undefined) continue;
       texts.push({ at, from, long });
-      svg.append(node("text", { x: x(each.seconds) + (isRight ? -10 : 10), y: at + 4, "text-anchor": isRight ? "end" : "start", class: own ? "own" : "name" }, text));
+      const isLeft = from < middle;
+      svg.append(node("text", { x: middle + (isLeft ? -10 : 10), y: at + 4, "text-anchor": isLeft ? "end" : "start", class: own ? "own" : "name" }, text));
     }
   }
 
