@@ -5,6 +5,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 # Some virtual machines announce AMX instructions and then refuse them, which ends the process.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
@@ -183,3 +184,14 @@ def look(windows):
     for page in used:
         page.set_viewport_size({"width": 1400, "height": 900})
         page.emulate_media(color_scheme="light", media="screen")
+
+
+def serious_violations(page):
+    """Return what axe finds against accessibility in a page: names of the rules, and elements."""
+    page.evaluate((Path(__file__).parent / "report" / "vendor" / "axe.min.js").read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run().then(result => result.violations)")
+    return [
+        (each["id"], [node["html"][:120] for node in each["nodes"]])
+        for each in found
+        if each["impact"] in ("serious", "critical")
+    ]

@@ -1,7 +1,6 @@
 """The page of the arena: rows of several people become one page, which ranks what the reader picks."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -9,10 +8,10 @@ from calibrant.errors import InputError
 from calibrant.papers.arena_page import arena_page
 from calibrant.papers.arena_tasks import MergedTasks, merge_tasks, read_arena_tasks
 from calibrant.papers.leaderboard import make_board
+from tests.conftest import serious_violations
 from tests.hostile import NAMES
 from tests.papers.arena_rows import MEASURES, METHODS, data_of, drawn_rows, row, values
 
-AXE = (Path(__file__).parents[1] / "report" / "vendor" / "axe.min.js").read_text(encoding="utf-8")
 # ---- merging
 
 
@@ -185,13 +184,6 @@ def test_nothing_overflows_and_the_charts_have_the_width_of_the_page(shown, widt
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_there_is_no_serious_accessibility_violation(shown, scheme):
     page = shown(scheme=scheme).page
-    page.evaluate(AXE)
-    found = page.evaluate("axe.run().then(result => result.violations)")
-    serious = [
-        (each["id"], [node["html"][:120] for node in each["nodes"]])
-        for each in found
-        if each["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
+    assert serious_violations(page) == []
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert background == {"light": "rgb(244, 246, 248)", "dark": "rgb(14, 19, 24)"}[scheme]
