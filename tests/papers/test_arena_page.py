@@ -111,6 +111,7 @@ def shown(look, page_file):
 def test_names_cannot_end_the_script_around_the_numbers(page_file):
     text = page_file.read_text(encoding="utf-8")
     assert text.count("</script>") == 2
+    assert not set("<>&") & set(text.partition('id="data">')[2].partition("</script>")[0])
     assert "<img" not in text
     assert NAMES["script"] in data_of(text)["methods"]
 
