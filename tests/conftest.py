@@ -4,6 +4,8 @@ import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
 # Some virtual machines announce AMX instructions and then refuse them, which ends the process.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
@@ -121,3 +123,75 @@ def chromium():
         browser = playwright.chromium.launch(executable_path=path, args=list(_CHROMIUM), timeout=300_000)
         yield browser
         browser.close()
+
+
+@dataclass
+class Visit:
+    """An open page, with its messages and its requests."""
+
+    page: object
+    messages: list
+    requests: list
+
+
+def open_file(chromium, path):
+    """Open a file in a new window of the browser, and wait until it is drawn."""
+    page = chromium.new_context(viewport={"width": 1400, "height": 900}, color_scheme="light").new_page()
+    page.set_default_timeout(120_000)
+    seen = Visit(page, [], [])
+
+    def dismiss(dialog):
+        seen.messages.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    page.on("console", lambda message: seen.messages.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: seen.messages.append(f"error: {error}"))
+    page.on("dialog", dismiss)
+    page.on("request", lambda request: seen.requests.append(request.url))
+    page.goto(path.as_uri())
+    page.wait_for_selector("html[data-ready=yes]")
+    return seen
+
+
+@pytest.fixture(scope="module")
+def windows(chromium):
+    """Return a function that opens each file once, for tests that do not change the page."""
+    opened = {}
+
+    def window(path):
+        if path not in opened:
+            opened[path] = open_file(chromium, path)
+        return opened[path]
+
+    yield window
+    for seen in opened.values():
+        seen.page.context.close()
+
+
+@pytest.fixture
+def look(windows):
+    """Return a function that shows an open file at some width, in some colours and on some medium."""
+    used = []
+
+    def show(path, *, width=1400, scheme="light", media="screen"):
+        seen = windows(path)
+        used.append(seen.page)
+        seen.page.set_viewport_size({"width": width, "height": 900})
+        seen.page.emulate_media(color_scheme=scheme, media=media)
+        return seen
+
+    yield show
+    for page in used:
+        page.set_viewport_size({"width": 1400, "height": 900})
+        page.emulate_media(color_scheme="light", media="screen")
+
+
+def serious_violations(page):
+    """Return what axe finds against accessibility in a page: names of the rules, and elements."""
+    page.evaluate((Path(__file__).parent / "report" / "vendor" / "axe.min.js").read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run().then(result => result.violations)")
+    return [
+        (each["id"], [node["html"][:120] for node in each["nodes"]])
+        for each in found
+        if each["impact"] in ("serious", "critical")
+    ]

@@ -133,8 +133,10 @@ def test_the_sets_of_the_arena_are_predictions(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
     importlib.import_module("arena_sets").main([str(tmp_path), "--quick"])
     made = sorted(tmp_path.glob("*.npz"))
-    assert len(made) == 14
-    for path in made:
+    assert len(made) == 17
+    several = [load_predictions(path) for path in made if path.stem.startswith("labels_")]
+    assert [(each.n_rows, each.n_labels) for each in several] == 3 * [(1497, 10)]
+    for path in (path for path in made if not path.stem.startswith("labels_")):
         predictions = load_predictions(path)
         assert predictions.n == 1497
         assert predictions.k == (2 if "bin" in path.stem else 10)

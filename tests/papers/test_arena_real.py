@@ -9,24 +9,28 @@ from typer.testing import CliRunner
 
 from calibrant.cli import app
 from calibrant.data.files import save_predictions
+from calibrant.data.labels import LabelPredictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
+from calibrant.evaluation.calibrated import calibrated, fit_named
 from calibrant.papers.arena_real import (
     OutOfTimeError,
     _attempt,
     _cpu_limit,
+    digest_of,
     draw_samples,
     expand_files,
     run_arena_real,
 )
+from calibrant.papers.arena_tasks import read_arena_tasks
 from calibrant.papers.experiment import parse_experiment
 from calibrant.papers.leaderboard import (
     keeps_accuracy,
     leaderboard_page,
     make_board,
-    read_arena_tasks,
     share_won,
 )
+from calibrant.papers.model_predictions import load_unweighed
 from calibrant.papers.peers import PEERS, Peer, fit_peer, installed_peers
 from calibrant.papers.rankings import (
     critical_difference,
@@ -35,8 +39,9 @@ from calibrant.papers.rankings import (
     share_of_wins,
     win_rates,
 )
-from calibrant.papers.rows import Record, Row, finished_rows
+from calibrant.papers.rows import finished_rows
 from calibrant.papers.runner import run_experiment
+from tests.papers.arena_rows import row, values
 
 TEXT = """
 title = "My leaderboard"
@@ -69,6 +74,7 @@ def data(tmp_path_factory):
     save_predictions(predictions(400, 5, as_probs=True), folder / "more" / "five.parquet")
     save_predictions(predictions(100, 3), folder / "small.csv")
     save_predictions(Predictions(confidence=[0.9, 0.8], correct=[1, 0]), folder / "pairs.npz")
+    save_predictions(Predictions(score=[3.0, -1.0], outcome=[1, 0]), folder / "score.npz")
     np.savez(folder / "training.npz", x_train=np.zeros((5, 3)), y_train=np.zeros(5))
     (folder / "broken.npz").write_bytes(b"not an archive")
     (folder / "notes.txt").write_text("about the data")
@@ -77,25 +83,6 @@ def data(tmp_path_factory):
 
 def jobs(text=TEXT):
     return list(parse_experiment("mine", text).jobs("quick"))
-
-
-def row(file, samples, seed, values, classes=2, **notes):
-    records = tuple(
-        Record({"method": name, "classes": classes, **notes.get(name, {})}, each)
-        for name, each in values.items()
-    )
-    return Row("arena_real", "quick", {"file": file, "samples": samples}, seed, records, 1.0, {})
-
-
-def values(score, behind=0.0, se=0.1, lead=0.0):
-    scores = dict.fromkeys(("nll", "brier", "smece", "classwise_ece", "ece"), score)
-    return {
-        **scores,
-        **{f"lead_{name}": lead for name in ("nll", "brier", "smece")},
-        "fit_seconds": 1.0,
-        "nll_behind_temperature": behind,
-        "nll_behind_temperature_se": se,
-    }
 
 
 # ---- from files to jobs
@@ -108,9 +95,10 @@ def test_files_become_jobs_where_they_are_large_enough_and_others_are_named_with
         {"file": "two.npz", "samples": 60},
         {"file": "two.npz", "samples": 700},
     ]
-    assert set(left_out) == {"small.csv", "pairs.npz", "training.npz", "broken.npz"}
+    assert set(left_out) == {"small.csv", "pairs.npz", "score.npz", "training.npz", "broken.npz"}
     assert "at least 360 samples, 60 of them to fit, got 100" in left_out["small.csv"]
-    assert "expected scores of all classes, got confidences of a black box" in left_out["pairs.npz"]
+    assert "at least 360 samples, 60 of them to fit, got 2" in left_out["pairs.npz"]
+    assert "expected confidences between 0 and 1, got scores that only rank" in left_out["score.npz"]
     assert "x_train" in left_out["training.npz"]
     assert "expected a .npz file" in left_out["broken.npz"]
 
@@ -162,6 +150,109 @@ def test_a_task_has_a_record_for_every_method_and_measures_it_against_temperatur
     assert found["calibrant"].labels["classes"] == 2
     assert found["calibrant (keep accuracy)"].values["accuracy"] == plain["accuracy"]
     assert all(record.values["fit_seconds"] >= 0 for record in found.values())
+
+
+def answers(n, seed=0):
+    """Overconfident answers of a black box: right less often than they say."""
+    rng = np.random.default_rng(seed)
+    confidence = rng.uniform(0.3, 1.0, n)
+    return Predictions(confidence=confidence, correct=rng.random(n) < confidence**2)
+
+
+def several(n, seed=0):
+    """Probabilities of three labels whose log-odds are twice too large."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(n, 3))
+    return LabelPredictions(logits=2 * logits, labels=rng.random((n, 3)) < 1 / (1 + np.exp(-logits)))
+
+
+def records_of(folder, predictions, settings=None, samples=200):
+    save_predictions(predictions, folder / "own.npz")
+    wanted = settings or {
+        "methods": ["platt", "isotonic", "matrix", "calibrant", "calibrant (keep accuracy)"]
+    }
+    key = {"file": "own.npz", "samples": samples}
+    return {record.labels["method"]: record for record in run_arena_real(key, wanted, 0, folder)}
+
+
+def test_confidences_with_outcomes_are_a_task_of_the_methods_that_repair_them(tmp_path):
+    found = records_of(tmp_path, answers(800))
+    assert found.keys() == {"temperature", "uncalibrated", "platt", "isotonic", "calibrant"}
+    order = np.random.default_rng(0).permutation(800)[200:]
+    whole = answers(800)
+    p, right = whole.confidence.numpy()[order], whole.correct.numpy()[order]
+    losses = [-np.log(own if good else 1 - own) for own, good in zip(p, right, strict=True)]
+    plain = found["uncalibrated"]
+    assert plain.values["nll"] == pytest.approx(sum(losses) / 600, rel=1e-5)
+    assert plain.values["brier"] == pytest.approx(np.mean((p - right) ** 2))
+    assert "classwise_ece" not in plain.values
+    assert (plain.labels["kind"], plain.labels["classes"], plain.labels["n_test"]) == ("pairs", 2, 600)
+    assert found["platt"].values["nll"] < plain.values["nll"]
+    assert plain.values["lead_nll"] > 2
+    assert all(record.values["fitted"] == 1 for record in found.values())
+
+
+def test_several_labels_are_a_task_whose_rows_stay_together(tmp_path):
+    found = records_of(tmp_path, several(700))
+    assert found.keys() == {"temperature", "uncalibrated", "platt", "isotonic", "calibrant"}
+    rows = np.random.default_rng(0).permutation(700)[200:]
+    whole = several(700)
+    p, has = whole.matrix.numpy()[rows], whole.label_matrix.numpy()[rows]
+    plain = found["uncalibrated"]
+    assert plain.values["brier"] == pytest.approx(np.mean((p - has) ** 2))
+    assert (plain.labels["kind"], plain.labels["classes"], plain.labels["n_test"]) == ("labels", 3, 500)
+    assert plain.values["lead_brier"] > 2
+    assert all(record.values["fitted"] == 1 for record in found.values())
+    # The error of a difference is that of rows: their labels are not independent.
+    losses = -np.log(np.where(has, p, 1 - p)).mean(axis=1)
+    fitting, test = draw_samples(whole, 200, seed=0)
+    q = calibrated(fit_named("temperature", fitting), test).matrix.numpy()
+    behind = losses + np.log(np.where(has, q, 1 - q)).mean(axis=1)
+    assert plain.values["nll_behind_temperature"] == pytest.approx(behind.mean(), rel=1e-3)
+    error = behind.std(ddof=1) / math.sqrt(500)
+    assert plain.values["nll_behind_temperature_se"] == pytest.approx(error, rel=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [answers, several])
+def test_other_libraries_see_confidences_as_two_classes(tmp_path, kind):
+    peers = installed_peers(2)
+    found = records_of(tmp_path, kind(700), {"methods": peers})
+    assert set(peers) <= found.keys()
+    name = "scikit-learn temperature"
+    assert found[name].values["nll"] == pytest.approx(found["temperature"].values["nll"], rel=0.01)
+
+
+def test_the_digest_of_predictions_is_that_of_their_numbers(tmp_path):
+    made = [
+        predictions(400, 3),
+        predictions(400, 3, as_probs=True),
+        predictions(400, 3, seed=1),
+        answers(400),
+    ]
+    digests = []
+    for each in [*made, several(400)]:
+        save_predictions(each, tmp_path / "x.npz")
+        save_predictions(each, tmp_path / "x.safetensors")
+        first, second = (digest_of(load_unweighed(tmp_path / name)) for name in ("x.npz", "x.safetensors"))
+        assert first == second
+        digests.append(first)
+    assert len(set(digests)) == 5
+    assert digest_of(made[0].take(np.arange(399, -1, -1))) != digests[0]
+    named = made[0].replaced(features=np.zeros((400, 2)))
+    assert digest_of(named) == digests[0]
+
+
+def test_a_page_has_a_table_for_each_kind_of_predictions():
+    both = {"temperature": values(2.0), "uncalibrated": values(1.0)}
+    known = {"version": "1", "predictions": "x"}
+    rows = [row("x", 200, 0, both), row("y", 200, 0, both, kind="pairs", **known)]
+    page = leaderboard_page(rows)
+    assert ("## All tasks" in page, "## Confidences with outcomes" in page) == (True, True)
+    assert "## Several labels" not in page
+    alone = leaderboard_page(rows[1:])
+    assert "## All tasks" not in alone
+    assert "cwECE" not in alone
 
 
 def failing(*_):
@@ -384,7 +475,7 @@ def test_the_command_writes_a_leaderboard_and_resumes_when_files_were_added(data
     assert result.exit_code == 0, result.output
     for heading in ("## All tasks", "## Two classes", "## Several classes", "## Methods that keep accuracy"):
         assert heading in result.output
-    assert "- `pairs.npz`: expected scores of all classes" in result.output
+    assert "- `pairs.npz`: expected at least 360 samples" in result.output
     assert {record.labels["method"] for record in finished_rows(out)[0].records} == {
         "temperature",
         "uncalibrated",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calibrant.cli import main
-from tests.conftest import draw
+from tests.conftest import draw, open_file
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -114,67 +114,6 @@ class Tables(HTMLParser):
     def handle_data(self, data):
         if self.lasttag not in ("script", "style"):
             self.texts.append(data)
-
-
-@dataclass
-class Visit:
-    """An open page, with its messages and its requests."""
-
-    page: object
-    messages: list
-    requests: list
-
-
-def open_file(chromium, path):
-    """Open a file in a new window of the browser, and wait until it is drawn."""
-    page = chromium.new_context(viewport={"width": 1400, "height": 900}, color_scheme="light").new_page()
-    page.set_default_timeout(120_000)
-    seen = Visit(page, [], [])
-
-    def dismiss(dialog):
-        seen.messages.append(f"dialog: {dialog.message}")
-        dialog.dismiss()
-
-    page.on("console", lambda message: seen.messages.append(f"{message.type}: {message.text}"))
-    page.on("pageerror", lambda error: seen.messages.append(f"error: {error}"))
-    page.on("dialog", dismiss)
-    page.on("request", lambda request: seen.requests.append(request.url))
-    page.goto(path.as_uri())
-    page.wait_for_selector("html[data-ready=yes]")
-    return seen
-
-
-@pytest.fixture(scope="module")
-def windows(chromium):
-    """Return a function that opens each file once, for tests that do not change the page."""
-    opened = {}
-
-    def window(path):
-        if path not in opened:
-            opened[path] = open_file(chromium, path)
-        return opened[path]
-
-    yield window
-    for seen in opened.values():
-        seen.page.context.close()
-
-
-@pytest.fixture
-def look(windows):
-    """Return a function that shows an open file at some width, in some colours and on some medium."""
-    used = []
-
-    def show(path, *, width=1400, scheme="light", media="screen"):
-        seen = windows(path)
-        used.append(seen.page)
-        seen.page.set_viewport_size({"width": width, "height": 900})
-        seen.page.emulate_media(color_scheme=scheme, media=media)
-        return seen
-
-    yield show
-    for page in used:
-        page.set_viewport_size({"width": 1400, "height": 900})
-        page.emulate_media(color_scheme="light", media="screen")
 
 
 @pytest.fixture

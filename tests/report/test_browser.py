@@ -1,15 +1,13 @@
 """The page in a real browser: it draws, its controls work, it is accessible, and it loads nothing."""
 
-from pathlib import Path
-
 import pytest
 
 from calibrant.report.page import page_from_json
+from tests.conftest import serious_violations
 from tests.report.conftest import FILE, HOSTILE, call
 
 pytestmark = pytest.mark.slow
 
-AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text(encoding="utf-8")
 CHARTS = (
     "reliability-before",
     "reliability-after",
@@ -165,15 +163,8 @@ def test_the_line_can_be_dragged(page):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_there_is_no_serious_accessibility_violation(look, full_page, scheme):
     page = look(full_page, scheme=scheme).page
-    page.evaluate(AXE)
     page.evaluate("document.getElementById('numbers').open = true")
-    found = page.evaluate("axe.run().then(result => result.violations)")
-    serious = [
-        (each["id"], [node["html"][:120] for node in each["nodes"]])
-        for each in found
-        if each["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
+    assert serious_violations(page) == []
 
 
 @pytest.mark.parametrize("width", [400, 1400])

@@ -1,4 +1,4 @@
-"""The commands ``calibrant bench list``, ``run``, ``table``, ``plot`` and ``verdicts``."""
+"""The commands ``calibrant bench list``, ``run``, ``table``, ``page``, ``plot`` and ``verdicts``."""
 
 import json
 import signal
@@ -183,6 +183,53 @@ def table(
     if form not in (*_FILES, "json"):
         raise InputError(f"--format: expected markdown, csv, latex or json, got {form!r}")
     typer.echo(json.dumps(flat(finished_rows(folder))) if form == "json" else _texts(folder)[form])
+
+
+@bench.command()
+def page(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="A folder that run arena_real, or a file with its worker, wrote."),
+    ],
+    add: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--add",
+            help="Rows of other people, merged with those of DIR; may be repeated.",
+            metavar="ROWS.JSONL",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="The page.", metavar="FILE.html")] = Path("arena.html"),
+) -> None:
+    """Write the arena of real predictions as one page: ranks, duels and costs, by classes and samples.
+
+    A task that several people ran counts once: it is recognised by a digest of the predictions. Versions of
+    Calibrant are ranked apart. The page is a single file that works offline.
+
+    Example: calibrant bench page bench/arena_real --add theirs/rows.jsonl --out arena.html
+    """
+    from calibrant.papers.arena_page import arena_page
+    from calibrant.papers.arena_tasks import merge_tasks, read_arena_tasks
+    from calibrant.papers.rows import ROWS, files_left_out, finished_rows, read_rows, saved_experiment
+
+    if out.suffix.lower() != ".html":
+        raise InputError(f"--out: expected a file that ends in .html, got {shown(out)}")
+    check_targets([out], [folder / ROWS, *(add or ())])
+    worker = saved_experiment(folder).worker
+    if worker != "arena_real":
+        raise InputError(
+            f"DIR: expected a folder of the arena of real predictions, got {folder}, whose rows are of the "
+            f"worker {worker}; bench table and bench plot show those"
+        )
+    rows = {str(folder): finished_rows(folder)} | {str(path): read_rows(path) for path in add or ()}
+    merged = merge_tasks({name: read_arena_tasks(found, source=name) for name, found in rows.items()})
+    write_file(out, arena_page(merged, sources=list(rows), left_out=files_left_out(folder)))
+    if merged.contradictions:
+        first, n = merged.contradictions[0], len(merged.contradictions)
+        say(f"{n:,} differing {'result' if n == 1 else 'results'}, the first source counts: {first}")
+    say(f"{shown(out)}: {len(merged.tasks):,} tasks, {merged.n_repeated:,} of them in several sources")
 
 
 @bench.command()

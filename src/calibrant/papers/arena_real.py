@@ -1,12 +1,15 @@
 """The worker ``arena_real``: every method, and other libraries, on every file of predictions in a folder.
 
-A job is a file, a number of fitting ``samples`` and a seed. The seed draws disjoint samples to fit and to
-test: at most 5,000 to test, and at least 300 and a fifth of the fitting samples; a file takes part with the
-sizes that leave it as many. Settings:
+A file contains scores of classes, confidences with outcomes, or probabilities of several labels. A job is a
+file, a number of fitting ``samples`` and a seed. The seed draws disjoint samples (for several labels: rows)
+to fit and to test: at most 5,000 to test, and at least 300 and a fifth of the fitting samples; a file takes
+part with the sizes that leave it as many. Settings:
 
 - ``methods``: names of :data:`calibrant.posthoc.names.METHODS`, of :data:`COMPARED` and of
   :data:`calibrant.papers.peers.PEERS`; by default all that need no features, do not take minutes and are
-  installed. The uncalibrated model and temperature scaling always take part.
+  installed. The uncalibrated model and temperature scaling always take part. Of these, confidences and
+  several labels are repaired by the methods that :func:`calibrant.evaluation.compare` knows for them; other
+  libraries see them as two classes.
 - ``seconds``: the CPU time that a fit may take, not counting what a comparison takes.
 
 A method that cannot be fitted, needs too much memory or takes too long counts as the uncalibrated model;
@@ -14,6 +17,8 @@ A method that cannot be fitted, needs too much memory or takes too long counts a
 
 Where the choice of a comparison takes part, ``lead_nll``, ``lead_brier`` and ``lead_smece`` of each method
 say how far the choice is ahead of it, in standard errors of the difference over test samples.
+
+The label ``predictions`` is a digest of the predictions, by which the same file of two people is recognised.
 """
 
 import math
@@ -29,34 +34,53 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from calibrant.data.files import FORMATS
-from calibrant.data.predictions import Predictions
+from calibrant.data.labels import LabelPredictions
+from calibrant.data.predictions import ClassPredictions, Predictions
 from calibrant.errors import CalibrantError, FitError, InputError
 from calibrant.evaluation import choose, compare
-from calibrant.evaluation.calibrated import calibrated
+from calibrant.evaluation.calibrated import calibrated, fit_named
 from calibrant.evaluation.evaluate import evaluate
+from calibrant.files import digest
 from calibrant.inputs import Floats
 from calibrant.metrics.proper import log_losses, squared_errors
 from calibrant.metrics.smooth_ece import smooth_ece_terms
-from calibrant.outcomes import LEAST_PROB, log_probs
+from calibrant.outcomes import LEAST_PROB, Pairs, log_probs
 from calibrant.papers.experiment import Job
 from calibrant.papers.model_predictions import load_unweighed
 from calibrant.papers.peers import PEERS, fit_peer, installed_peers
 from calibrant.papers.posthoc import fit_by_name
 from calibrant.papers.rows import Record
-from calibrant.posthoc.names import METHODS, canonical_name, method_named
+from calibrant.posthoc.names import (
+    METHODS,
+    POOL,
+    canonical_name,
+    method_named,
+    method_term,
+    resolve_for_pairs,
+)
 
 #: Results of a comparison: what it chooses, the same among methods that keep accuracy, and the pool of all.
-CALIBRANT, KEEP_ACCURACY, POOL = COMPARED = ("calibrant", "calibrant (keep accuracy)", "pool")
+CALIBRANT, KEEP_ACCURACY = "calibrant", "calibrant (keep accuracy)"
+COMPARED = (CALIBRANT, KEEP_ACCURACY, POOL)
+
+#: What a file may contain.
+CLASSES, PAIRS, LABELS = KINDS = ("classes", "pairs", "labels")
 
 REFERENCE_METHOD = "temperature"
 
 #: The measures by which the choice is compared with single methods.
 DUELS = ("nll", "brier", "smece")
 
-_MEASURES = ("accuracy", "nll", "brier", "ece", "smece", "classwise_ece")
+_OF_CONFIDENCES = ("nll", "brier", "smece", "ece")
+
+#: The measures by which methods are ranked, for each kind of predictions.
+RANKED: Mapping[str, tuple[str, ...]] = {
+    CLASSES: ("nll", "brier", "smece", "classwise_ece", "ece"),
+    PAIRS: _OF_CONFIDENCES,
+    LABELS: _OF_CONFIDENCES,
+}
 
 _MAX_TEST = 5000
 _MIN_TEST = 300
@@ -65,8 +89,11 @@ _MIN_TEST_SHARE = 0.2
 # A fit may need this much memory, as in a comparison.
 _MEMORY = 1 << 30
 
-# Takes predictions and returns their calibrated log-probabilities.
-_Predict: TypeAlias = Callable[[Predictions], Tensor]
+# Takes predictions and returns them calibrated.
+_Predict: TypeAlias = Callable[[Predictions], Predictions]
+
+# What is no part of a task: methods that need features or groups do not take part.
+_NOT_DIGESTED = ("features", "ids")
 
 
 class OutOfTimeError(BaseException):
@@ -118,16 +145,23 @@ def run_arena_real(
 ) -> Iterator[Record]:
     """Yield a record for each method on the file that the key names."""
     assert data is not None
-    fitting, test = draw_samples(load_unweighed(data / key["file"]), key["samples"], seed=seed)
-    before = _scored(test.to_logits(), test)
+    whole = load_unweighed(data / key["file"])
+    kind, known = kind_of(whole), digest_of(whole)
+    fitting, test = draw_samples(whole, key["samples"], seed=seed)
+    before = _scored(test)
     records: list[Record] = []
     terms: dict[str, Mapping[str, Floats]] = {}
     for attempt in _attempts(fitting, test, settings, seed):
         after = before if attempt.test is None else attempt.test
-        values: dict[str, float | None] = dict(evaluate(after, measures=_MEASURES).metrics)
+        values: dict[str, float | None] = dict(evaluate(after, measures=("accuracy", *RANKED[kind])).metrics)
         values |= {"fitted": float(attempt.test is not None), "fit_seconds": attempt.seconds}
         notes = {"reason": attempt.reason, "chosen": attempt.chosen}
-        labels = {"method": attempt.name, "classes": test.k, "n_test": test.n}
+        labels: dict[str, Any] = {
+            "method": attempt.name,
+            "classes": _n_classes(test),
+            "n_test": _n_rows(test),
+        }
+        labels |= {"kind": kind, "predictions": known}
         records.append(Record(labels | {name: note for name, note in notes.items() if note}, values))
         terms[attempt.name] = _terms(after)
     for record in records:
@@ -143,13 +177,22 @@ def run_arena_real(
 
 def _terms(predictions: Predictions) -> dict[str, Floats]:
     """Return for each measure of a duel a number per sample; their mean is the measure."""
-    assert predictions.labels is not None
     outcomes = predictions.outcomes()
-    return {
-        "nll": log_losses(predictions.labels, logits=predictions.logits).numpy(),
-        "brier": squared_errors(predictions.to_probs(), predictions.labels).numpy(),
-        "smece": smooth_ece_terms(confidence=outcomes.confidence, correct=outcomes.correct),
-    }
+    pairs = Pairs(confidence=outcomes.confidence, correct=outcomes.correct)
+    smece = smooth_ece_terms(**pairs)
+    if isinstance(predictions, ClassPredictions):
+        assert predictions.labels is not None
+        nll = log_losses(predictions.labels, logits=predictions.logits)
+        brier = squared_errors(predictions.to_probs(), predictions.labels)
+    else:
+        nll, brier = log_losses(**pairs), squared_errors(**pairs)
+    terms = {"nll": nll.numpy(), "brier": brier.numpy(), "smece": smece}
+    if isinstance(predictions, LabelPredictions):  # the labels of a row are not independent
+        terms = {
+            name: each.reshape(predictions.n_rows, predictions.n_labels).mean(axis=1)
+            for name, each in terms.items()
+        }
+    return terms
 
 
 def _difference(first: Floats, second: Floats) -> tuple[float, float]:
@@ -160,23 +203,59 @@ def _difference(first: Floats, second: Floats) -> tuple[float, float]:
 
 def draw_samples(predictions: Predictions, n: int, *, seed: int) -> tuple[Predictions, Predictions]:
     """Draw ``n`` samples to fit, and at most 5,000 others to test."""
-    order = np.random.default_rng(seed).permutation(predictions.n)
-    return predictions.take(order[:n]), predictions.take(order[n : n + _MAX_TEST])
+    order = np.random.default_rng(seed).permutation(_n_rows(predictions))
+    take = predictions.take_rows if isinstance(predictions, LabelPredictions) else predictions.take
+    return take(order[:n]), take(order[n : n + _MAX_TEST])
+
+
+def kind_of(predictions: Predictions) -> str:
+    """Return what predictions are, one of :data:`KINDS`; refuse others, and those without the truth.
+
+    Example:
+        >>> kind_of(Predictions(confidence=[0.9, 0.4], correct=[1, 0]))
+        'pairs'
+    """
+    if predictions.score is not None:
+        raise InputError("predictions: expected confidences between 0 and 1, got scores that only rank")
+    predictions.truth_for("methods are fitted to it")
+    if isinstance(predictions, ClassPredictions):
+        return CLASSES
+    return LABELS if isinstance(predictions, LabelPredictions) else PAIRS
+
+
+def digest_of(predictions: Predictions) -> str:
+    """Return a digest of predictions and the truth: equal for the same numbers in files of any format."""
+    stored = predictions.stored()
+    arrays = {name: each for name, each in stored.arrays.items() if name not in _NOT_DIGESTED}
+    named = [*sorted(arrays.items()), *stored.signals.items()]
+    return digest(*(part for name, each in named for part in (name, each.double())))[:32]
+
+
+def _n_rows(predictions: Predictions) -> int:
+    return predictions.n_rows if isinstance(predictions, LabelPredictions) else predictions.n
+
+
+def _n_classes(predictions: Predictions) -> int:
+    """Return the number of classes or labels; right and wrong are two."""
+    if isinstance(predictions, LabelPredictions):
+        return predictions.n_labels
+    return predictions.problem.k
 
 
 def _count_samples(data: Path) -> tuple[dict[str, int], dict[str, str]]:
-    """Return the number of samples of each file of class scores, and why other files are left out."""
+    """Return the number of samples of each file that takes part, and why other files are left out."""
     counts, left_out = {}, {}
     for path in sorted(data.rglob("*")):
         if path.suffix.lower() not in FORMATS or not path.is_file():
             continue
         name = path.relative_to(data).as_posix()
         try:
-            predictions = load_unweighed(path).classes("scores of all classes")
+            predictions = load_unweighed(path)
+            kind_of(predictions)
         except CalibrantError as error:
             left_out[name] = str(error).removeprefix(f"{path.name}: ").removeprefix("predictions: ")
             continue
-        counts[name] = predictions.n
+        counts[name] = _n_rows(predictions)
     return counts, left_out
 
 
@@ -189,13 +268,16 @@ def _attempts(
     fitting: Predictions, test: Predictions, settings: Mapping[str, Any], seed: int
 ) -> Iterator[_Attempt]:
     """Fit all methods on the same samples, the reference before those that are compared with it."""
-    peers = installed_peers(fitting.classes().k)
+    kind = kind_of(fitting)
+    peers = installed_peers(fitting.problem.k)
     every = [
         name for name, method in METHODS.items() if not (method.calibrator.needs_features or method.slow)
     ]
     wanted = settings.get("methods", [*every, *COMPARED, *peers])
-    others = (*COMPARED, *PEERS)
-    own = [canonical_name(name) for name in wanted if name not in others]
+    own = [canonical_name(name) for name in wanted if name not in (*COMPARED, *PEERS)]
+    if kind != CLASSES:
+        own = [name for name in own if method_term(name).name in resolve_for_pairs("all")]
+        wanted = [name for name in wanted if name != KEEP_ACCURACY]  # no map of a confidence changes answers
     seconds = settings.get("seconds", 0.0)
     for name in dict.fromkeys((REFERENCE_METHOD, "uncalibrated", *own)):
         yield _attempt(name, partial(_fit_own, name, fitting, seed), test, seconds)
@@ -212,7 +294,7 @@ def _attempt(name: str, fit: Callable[[], _Predict], test: Predictions, seconds:
         with _cpu_limit(seconds):
             predict = fit()
             spent = time.process_time() - start
-            return _Attempt(name, spent, _scored(predict(test), test))
+            return _Attempt(name, spent, _scored(predict(test)))
     except OutOfTimeError:
         reason = f"takes more than {seconds:g} seconds"
     except Exception as error:  # another library may raise anything; one method must not end the run
@@ -248,7 +330,7 @@ def _from_comparison(
         _Attempt(
             name,
             seconds,
-            _scored(calibrated(result.calibrator, test).to_logits(), test),
+            _scored(calibrated(result.calibrator, test)),
             chosen="" if name == POOL else result.name,
         )
         for name, result in results.items()
@@ -260,28 +342,33 @@ def _reason(error: Exception) -> str:
 
 
 def _fit_own(name: str, fitting: Predictions, seed: int) -> _Predict:
-    needed = method_named(name).calibrator.memory(fitting.n, fitting.classes().k)
+    problem = fitting.problem
+    needed = method_named(name).calibrator.memory(problem.n, problem.k)
     if needed > _MEMORY:
         raise FitError(f"needs about {needed / 2**30:.1f} GB of memory, more than {_MEMORY / 2**30:.0f} GB")
-    calibrator = fit_by_name(name, fitting, seed=seed)
-    return lambda test: calibrated(calibrator, test).to_logits()
+    fit = fit_by_name if isinstance(fitting, ClassPredictions) else fit_named
+    return partial(calibrated, fit(name, fitting, seed=seed))
 
 
 def _fit_peer(name: str, fitting: Predictions) -> _Predict:
-    assert fitting.labels is not None
-    predict = fit_peer(name, fitting.to_logits().double().numpy(), fitting.labels.numpy())
+    """Fit a method of another library to scores of classes, or to wrong and right as two classes."""
+    labels = fitting.problem.labels
+    assert labels is not None
+    predict = fit_peer(name, _scores(fitting), labels.numpy())
+    return lambda test: test.with_scores(log_probs(torch.from_numpy(predict(_scores(test)))))
 
-    def scores(test: Predictions) -> Tensor:
-        probs = torch.from_numpy(predict(test.to_logits().double().numpy()))
-        return log_probs(probs)
 
+def _scores(predictions: Predictions) -> Floats:
+    scores: Floats = predictions.problem.to_logits().double().numpy()
     return scores
 
 
-def _scored(log_probs: Tensor, test: Predictions) -> Predictions:
+def _scored(predictions: Predictions) -> Predictions:
     """Return predictions whose probabilities count as those of files do, in double precision."""
-    shifted = torch.log_softmax(log_probs.double(), dim=1)
-    return Predictions(logits=shifted.clamp_min(math.log(LEAST_PROB)), labels=test.labels)
+    if not isinstance(predictions, ClassPredictions):
+        return predictions
+    shifted = torch.log_softmax(predictions.to_logits().double(), dim=1)
+    return Predictions(logits=shifted.clamp_min(math.log(LEAST_PROB)), labels=predictions.labels)
 
 
 @contextmanager

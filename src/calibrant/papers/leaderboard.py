@@ -4,10 +4,19 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
 
 from calibrant.errors import InputError
-from calibrant.papers.arena_real import CALIBRANT, DUELS, KEEP_ACCURACY, POOL, REFERENCE_METHOD
+from calibrant.papers.arena_real import (
+    CALIBRANT,
+    CLASSES,
+    DUELS,
+    KEEP_ACCURACY,
+    LABELS,
+    PAIRS,
+    RANKED,
+    REFERENCE_METHOD,
+)
+from calibrant.papers.arena_tasks import ArenaTask, read_arena_tasks
 from calibrant.papers.peers import PEERS
 from calibrant.papers.quantities import quantity
 from calibrant.papers.rankings import (
@@ -21,36 +30,14 @@ from calibrant.papers.rankings import (
 )
 from calibrant.papers.rows import Row
 from calibrant.papers.writers import markdown_list, markdown_table, number_of
-from calibrant.posthoc.names import method_named
+from calibrant.posthoc.names import POOL, method_named
 from calibrant.text import markdown
 
-_RANKED = ("nll", "brier", "smece", "classwise_ece", "ece")
 _PROPER = ("nll", "brier")
 
 # The peer that the choice is measured against over tasks with several classes, and the library it is from.
 _RIVAL = "probmetrics SMS"
 _RIVAL_LIBRARY = "probmetrics"
-
-
-@dataclass(frozen=True)
-class ArenaTask:
-    """One file, number of fitting samples and seed.
-
-    Attributes:
-        file: Name of the file.
-        samples: Number of fitting samples.
-        seed: The seed that drew them.
-        classes: Number of classes.
-        results: The numbers of each method.
-        notes: The labels of each method, such as the reason of a failure.
-    """
-
-    file: str
-    samples: int
-    seed: int
-    classes: int
-    results: Mapping[str, Mapping[str, Any]]
-    notes: Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -93,46 +80,30 @@ class Board:
     partial: Mapping[str, int]
 
 
-def read_arena_tasks(rows: Iterable[Row]) -> list[ArenaTask]:
-    """Return the tasks of finished rows, in the order of files, sizes and seeds."""
-    found = {(row.key["file"], row.key["samples"], row.seed): row for row in rows}
-    return [
-        ArenaTask(
-            file=file,
-            samples=samples,
-            seed=seed,
-            classes=row.records[0].labels["classes"],
-            results={record.labels["method"]: record.values for record in row.records},
-            notes={record.labels["method"]: record.labels for record in row.records},
-        )
-        for (file, samples, seed), row in sorted(found.items(), key=lambda each: each[0])
-    ]
-
-
 def make_board(tasks: Sequence[ArenaTask], *, only: Callable[[str], bool] = lambda _: True) -> Board:
     """Rank the methods that took part in every task.
 
     Args:
-        tasks: The tasks, at least one.
+        tasks: The tasks, at least one, all of the same kind.
         only: Whether a method is to be ranked.
     """
     if not tasks:
         raise InputError("tasks: expected at least one task, got none")
     counts = Counter(name for task in tasks for name in task.results if only(name))
     names = [name for name, count in counts.items() if count == len(tasks)]
-    files = [task.file for task in tasks]
+    files, ranked = [task.same_file for task in tasks], RANKED[tasks[0].kind]
     scores = {
         measure: [{name: task.results[name][measure] for name in names} for task in tasks]
-        for measure in _RANKED
+        for measure in ranked
     }
-    ranks = {measure: mean_ranks(scores[measure], files) for measure in _RANKED}
+    ranks = {measure: mean_ranks(scores[measure], files) for measure in ranked}
     ratios = {measure: ratios_to(REFERENCE_METHOD, scores[measure], files) for measure in _PROPER}
     wins = {measure: win_rates(scores[measure]) for measure in _PROPER}
     elo = elo_ratings(scores["brier"])
     standings = [
         Standing(
             name,
-            {measure: ranks[measure][name] for measure in _RANKED},
+            {measure: ranks[measure][name] for measure in ranked},
             {measure: ratios[measure][name] for measure in _PROPER},
             {measure: wins[measure][name] for measure in _PROPER},
             elo[name],
@@ -175,12 +146,19 @@ def leaderboard_page(rows: Iterable[Row], *, left_out: Mapping[str, str] | None 
     tasks = read_arena_tasks(finished)
     if not tasks:
         raise InputError("arena_real: expected finished rows, got none; run the experiment first")
-    two = [task for task in tasks if task.classes == 2]
-    several = [task for task in tasks if task.classes > 2]
-    parts = [_introduction(tasks, finished[-1].versions), _section("All tasks", _board(tasks))]
+    of_classes = [task for task in tasks if task.kind == CLASSES]
+    two = [task for task in of_classes if task.classes == 2]
+    several = [task for task in of_classes if task.classes > 2]
+    parts = [_introduction(tasks, finished[-1].versions)]
+    if of_classes:
+        parts.append(_section("All tasks", _board(of_classes)))
     if two and several:
         parts += [_section("Two classes", _board(two)), _section("Several classes", _board(several))]
-    parts.append(_section("Methods that keep accuracy", make_board(tasks, only=keeps_accuracy)))
+    if of_classes:
+        parts.append(_section("Methods that keep accuracy", make_board(of_classes, only=keeps_accuracy)))
+    for kind, title in ((PAIRS, "Confidences with outcomes"), (LABELS, "Several labels")):
+        own = [task for task in tasks if task.kind == kind]
+        parts.append(_section(title, _board(own)) if own else "")
     parts += [_duels(two, several), _worst(tasks), _chosen(tasks), _failures(tasks)]
     parts.append(markdown_list("Files left out", left_out or {}))
     return "\n".join(part for part in parts if part)
@@ -224,15 +202,16 @@ probability is smaller than 1e-12. Versions: {made_by}.
 
 
 def _section(title: str, board: Board) -> str:
+    ranked = list(board.standings[0].ranks)
     heads = [
         "method",
-        *(f"{quantity(name).short} rank" for name in _RANKED),
+        *(f"{quantity(name).short} rank" for name in ranked),
         *(f"{quantity(name).short} / temperature" for name in _PROPER),
         *(f"win % by {quantity(name).short}" for name in _PROPER),
         "Elo",
         "CPU s",
     ]
-    best = {name: min(each.ranks[name] for each in board.standings) for name in _RANKED}
+    best = {name: min(each.ranks[name] for each in board.standings) for name in ranked}
     lines = [_line(each, best) for each in board.standings]
     below = (
         f"{number_of(board.n_tasks, 'task')}, {number_of(board.n_files, 'file')}, "

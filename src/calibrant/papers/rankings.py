@@ -28,8 +28,8 @@ MEAN_RATING = 1000.0
 # finite rating. It counts as a hundredth of a game per method, which hardly changes other ratings.
 _PRIOR = 0.01
 
-# Scores that agree to this many decimals are a tie: two methods that change nothing may differ by rounding.
-_DIGITS = 10
+#: Scores that agree to this many decimals are a tie: two methods that change nothing may differ by rounding.
+SCORE_DIGITS = 10
 
 
 def task_win_rates(scores: Scores) -> dict[str, float]:
@@ -41,7 +41,7 @@ def task_win_rates(scores: Scores) -> dict[str, float]:
     """
     if len(scores) < 2:
         raise InputError(f"scores: expected at least two methods, got {len(scores)}")
-    rounded = {name: round(float(value), _DIGITS) for name, value in scores.items()}
+    rounded = {name: round(float(value), SCORE_DIGITS) for name, value in scores.items()}
     return {
         name: sum(value < other for other in rounded.values()) / (len(scores) - 1)
         for name, value in rounded.items()
@@ -121,7 +121,7 @@ def ratios_to(
         0.25
     """
     names, table = _table(tasks)
-    logs = np.log(np.maximum(table, 10.0**-_DIGITS))
+    logs = np.log(np.maximum(table, 10.0**-SCORE_DIGITS))
     behind = _by_file(logs - logs[:, [names.index(reference)]], files)
     drawn = np.random.default_rng(seed).integers(len(behind), size=(n_resamples, len(behind)))
     # How often each file is drawn is all that counts, and takes less memory than the drawn values.
@@ -177,7 +177,7 @@ def _table(tasks: Sequence[Scores]) -> tuple[list[str], Floats]:
             raise InputError(
                 f"tasks: expected every method on every task, got {other!r} on some only (task {number})"
             )
-    table = np.array([[round(float(scores[name]), _DIGITS) for name in names] for scores in tasks])
+    table = np.array([[round(float(scores[name]), SCORE_DIGITS) for name in names] for scores in tasks])
     if np.isnan(table).any():
         raise InputError("tasks: expected numbers as scores, got NaN")
     return names, table

@@ -71,13 +71,16 @@ def identity(job: Job | Row, *, seed: int | None = None) -> str:
 
 
 def finished_rows(folder: Path) -> list[Row]:
-    """Read the finished rows of a folder; skip a last line that a kill has cut off.
+    """Read the finished rows of a folder; there may be none yet."""
+    path = folder / ROWS
+    return read_rows(path) if path.exists() else []
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Read a file of finished rows; skip a last line that a kill has cut off.
 
     A job that was run again, because its settings or files had changed, has its latest row.
     """
-    path = folder / ROWS
-    if not path.exists():
-        return []
     lines = path.read_bytes().split(b"\n")
     rows: dict[str, Row] = {}
     for number, line in enumerate(lines, 1):

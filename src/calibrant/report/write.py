@@ -1,13 +1,10 @@
 """The page on disk: one HTML file that needs nothing else, and the results to draw it again from."""
 
-import base64
-import hashlib
 import json
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +16,7 @@ from calibrant.posthoc.calibrator import Calibrator
 from calibrant.report.charts import FEW, specifications
 from calibrant.report.drawing_library import drawing_library
 from calibrant.report.page import AnswerRule, Candidate, Fact, NumberList, Page, page_from_json, page_to_json
+from calibrant.report.single_file import asset, render_file
 from calibrant.show.numbers import Cell, bare, number, p_value, percent, points
 from calibrant.text import shortened, visible
 
@@ -43,37 +41,26 @@ def render(page: Page) -> str:
     """Return the page as HTML."""
     if missing := why_no_page():
         raise missing
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("calibrant.report", "."),
-        autoescape=True,
-        finalize=_shown,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        percent=_percent,
-        cell=_cell,
-        digits=_digits,
-        keep=_keep,
-        signed=_signed,
-        p_value=_p_value,
-        tenths=_tenths,
-        change=_change,
-        span=_span,
-        wrong=_wrong,
-        short=_short,
-    )
-    scripts = {"vega": drawing_library(), "page": _asset("page.js")}
-    return environment.get_template("template.html.j2").render(
+    return render_file(
+        "template.html.j2",
+        package="calibrant.report",
+        scripts={"vega": drawing_library(), "page": asset("calibrant.report", "page.js")},
+        data=_drawings(page),
+        filters={
+            "percent": _percent,
+            "cell": _cell,
+            "digits": _digits,
+            "keep": _keep,
+            "signed": _signed,
+            "p_value": _p_value,
+            "tenths": _tenths,
+            "change": _change,
+            "span": _span,
+            "wrong": _wrong,
+            "short": _short,
+        },
         page=page,
         few=FEW,
-        style=_asset("style.css"),
-        scripts=scripts,
-        hashes=[_digest(script) for script in scripts.values()],
-        data=_embed(_shown(_drawings(page))),
     )
 
 
@@ -134,35 +121,9 @@ def _figures(candidate: Candidate) -> dict[str, Any]:
     return named | asdict(candidate.figures)
 
 
-def _embed(value: object) -> str:
-    """Return JSON that cannot end the script around it: characters of tags and comments are escaped."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
-
-
-def _shown(value: Any) -> Any:  # noqa: ANN401  # whatever a template prints, or JSON
-    """Return what a page shows: control characters and bidirectional marks of names are made visible."""
-    if isinstance(value, str) and not hasattr(value, "__html__"):  # not our own markup
-        return visible(value)
-    if isinstance(value, dict):
-        return {_shown(key): _shown(each) for key, each in value.items()}
-    return [_shown(each) for each in value] if isinstance(value, (list, tuple)) else value
-
-
 def _short(name: str) -> str:
     """Return a name that fits into a cell; the page has the whole one in a title."""
     return shortened(visible(name), _LONGEST_NAME)
-
-
-def _asset(name: str) -> str:
-    return (files("calibrant.report") / name).read_text(encoding="utf-8")
-
-
-def _digest(script: str) -> str:
-    """Return the hash by which the page's policy allows a script; no other script will run."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 def _text(cell: Cell) -> str:
