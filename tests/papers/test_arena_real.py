@@ -206,7 +206,9 @@ def test_several_labels_are_a_task_whose_rows_stay_together(tmp_path):
     # The error of a difference is that of rows: their labels are not independent.
     losses = -np.log(np.where(has, p, 1 - p)).mean(axis=1)
     fitting, test = draw_samples(whole, 200, seed=0)
-    q = calibrated(fit_named("temperature", fitting), test).matrix.numpy()
+    repaired = calibrated(fit_named("temperature", fitting), test)
+    assert isinstance(repaired, LabelPredictions)
+    q = repaired.matrix.numpy()
     behind = losses + np.log(np.where(has, q, 1 - q)).mean(axis=1)
     assert plain.values["nll_behind_temperature"] == pytest.approx(behind.mean(), rel=1e-3)
     error = behind.std(ddof=1) / math.sqrt(500)

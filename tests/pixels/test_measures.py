@@ -112,7 +112,8 @@ def test_measures_of_ranks_have_bounds_that_hold_those_of_all_pixels_as_rows(for
     found = evaluate_pixels(_maps(scores, masks, form), ranks=True)
     rows, labels, _ = flat(scores, masks)
     expected = evaluate(Predictions(**{form: rows}, labels=labels), measures=list(found.bounds)).metrics
-    assert set(found.bounds) == {"aurc", "excess_aurc", "augrc", "auroc_correct", "ece_equal_mass"}
+    ranked = {"aurc", "excess_aurc", "augrc", "auroc_correct", "ece_equal_mass", "two_bin"}
+    assert set(found.bounds) == ranked
     for name, each in found.bounds.items():
         assert each.low - 1e-12 <= expected[name] <= each.high + 1e-12, name
         assert each.high - each.low < 1e-3

@@ -22,6 +22,7 @@ from calibrant.posthoc import (
     HistogramBinning,
     IntraOrderPreserving,
     IsotonicCalibration,
+    LocalTemperature,
     LogisticSpline,
     MatrixScaling,
     MetaCal,
@@ -106,6 +107,7 @@ CASES = [
     Case(SimplexIsotonicCalibration, {}, None),
     Case(GroupCalibration, {"n_partitions": 1}, 1e-4, n=True),
     Case(GroupCalibration, {"n_partitions": 1, "hard": True}, 1e-4, n=True),
+    Case(LocalTemperature, {}, 1e-4, n=True),
     Case(FeatureClipping),
     Case(FeatureClipping, {"objective": "ece"}),
     Case(Combination, {"ridge": 1.0}, 1e-5, n=True),
@@ -119,7 +121,7 @@ CASES = [
     Case(StructuredSMART, {"strength": 1.0, "smart_strength": 30.0}, None),
     Case(StructuredVectorSMART, {"strength": 1.0, "smart_strength": 30.0}, None),
 ]
-FOR_FEATURES = (Combination, FeatureClipping, ProximityCalibration, SegmentCalibration)
+FOR_FEATURES = (Combination, FeatureClipping, LocalTemperature, ProximityCalibration, SegmentCalibration)
 REFUSING = (VennAbers, MetaCal)
 
 

@@ -104,6 +104,12 @@ def variational_terms(
     check_number(p, "p", at_least=1)
     if check_choice(mode, "mode", get_args(VariationalMode)) == "top_label":
         outcomes = check_outcomes(probs, labels, **pairs)
+        if units is None:
+            # The order of the samples decides nothing: equal ones exchange their folds.
+            rank = np.lexsort([each.cpu().numpy() for each in (outcomes.correct, outcomes.confidence)])
+            folds = np.empty_like(rank)
+            folds[rank] = _folds(len(rank), None, seed)
+            return _of_outcomes(outcomes, folds)
         return _of_outcomes(outcomes, _folds(len(outcomes), units, seed))
     if probs is None or labels is None or pairs:
         raise InputError("arguments: expected probs with labels for mode='canonical', got something else")
