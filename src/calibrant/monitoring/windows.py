@@ -201,6 +201,8 @@ def check_sum(columns: Floats, before: int = 0) -> int:
     return zlib.crc32(np.ascontiguousarray(columns[:2].T, dtype="<f8").tobytes(), before)
 
 
+# A state of an earlier version is believed, whatever its numbers.
+@np.errstate(over="ignore", invalid="ignore")
 def measure_window(
     rows: Floats, units: Integers | None, *, last: int, n_bins: int, log_e_value: float, alarm: bool
 ) -> Window:
@@ -314,7 +316,5 @@ def _of_one_unit(name: str, found: Interval | None) -> Interval | None:
 
 
 def _interval(value: float, drawn: Floats, spread: Spread, *, biased: bool = False) -> Interval:
-    # A state of an earlier version is believed, whatever its numbers.
-    with np.errstate(over="ignore"):
-        low, high = corrected_ends(value, drawn, level=_LEVEL, biased=biased, spread=spread)
-        return Interval(value, low, high, _LEVEL, float(drawn.std(ddof=1)), len(drawn), 0)
+    low, high = corrected_ends(value, drawn, level=_LEVEL, biased=biased, spread=spread)
+    return Interval(value, low, high, _LEVEL, float(drawn.std(ddof=1)), len(drawn), 0)
