@@ -3,7 +3,7 @@
     python benchmarks/shift_networks.py CIFAR10_FOLDER SETS
     python benchmarks/shift_texts.py CLINC150_FOLDER SETS --encoder FOLDER
     python benchmarks/shift.py SETS --rows ROWS.jsonl [--networks NAME ...]    # measure what has no row yet
-    python benchmarks/shift.py SETS --rows ROWS.jsonl --page > docs/results/shift.md
+    python benchmarks/shift.py SETS --rows ROWS.jsonl --page docs/results/shift.md
 
 For each network, the calibrator that `compare` chooses on its validation predictions is applied to changed
 data, as it is and adapted. `KEPT` names the kinds of change that no choice was made on, `KEPT_NETWORK` the
@@ -15,6 +15,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("sets", type=Path, nargs="?")
     parser.add_argument("--rows", type=Path)
     parser.add_argument("--networks", nargs="+")
-    parser.add_argument("--page", action="store_true")
+    parser.add_argument("--page", type=Path)
     parser.add_argument("--picture", type=Path)
     parser.add_argument("--quick", action="store_true", help="the bundled predictions only")
     given = parser.parse_args(argv)
@@ -60,10 +61,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     if given.sets is None or given.rows is None:
         parser.error("SETS and --rows are needed")
-    if given.page or given.picture is not None:
+    if given.page is not None or given.picture is not None:
         rows = [json.loads(line) for line in given.rows.read_text().splitlines()]
-        if given.page:
-            print_page(rows)
+        if given.page is not None:
+            with given.page.open("w") as page, redirect_stdout(page):
+                print_page(rows)
         if given.picture is not None:
             draw(rows, given.picture)
         return
@@ -383,7 +385,7 @@ A calibrator is fitted on clean data and applied to harder ones. How much of the
 python benchmarks/shift_networks.py CIFAR10_FOLDER SETS
 python benchmarks/shift_texts.py CLINC150_FOLDER SETS --encoder FOLDER
 python benchmarks/shift.py SETS --rows rows.jsonl
-python benchmarks/shift.py SETS --rows rows.jsonl --page --picture docs/results/shift.svg > shift.md
+python benchmarks/shift.py SETS --rows rows.jsonl --picture docs/results/shift.svg --page shift.md
 ```
 
 **Images**: four small networks on CIFAR-10 (plain, residual and mixing layers, and one with label

@@ -80,7 +80,7 @@ def variational_calibration_error(
         >>> for true in (confidence, confidence - 0.1):
         ...     correct = rng.random(4000) < true
         ...     print(f"{variational_calibration_error(confidence=confidence, correct=correct):.3f}")
-        -0.004
+        0.000
         0.105
 
     References:
