@@ -138,8 +138,9 @@ class AdaptedCalibrator(Result):
         mean = float(np.mean([_log_odds(each) for each in estimates.values()]))
         change = mean - _log_odds(accuracy) - (_log_odds(own[1]) - _log_odds(own[0]))
         change = _drawn_back(change, math.hypot(error, _SYSTEMATIC))
-        target = _share(_log_odds(own[1]) + change + _log_odds(promised) - _log_odds(own[0]))
-        temperature = temperature_for(confidences[1], target)
+        moved = change + _log_odds(promised) - _log_odds(own[0])
+        target = _share(_log_odds(own[1]) + moved) if moved else own[1]
+        temperature = temperature_for(confidences[1], target) if moved else 1.0
         base = _log_odds(promised) - _log_odds(accuracy)
         believed = {name: _share(_log_odds(each) + base) for name, each in estimates.items()}
         remaining = _remaining(believed)
@@ -152,7 +153,7 @@ class AdaptedCalibrator(Result):
             accuracy=target,
             temperature=temperature,
             remaining=remaining,
-            verdict=_verdict(change, remaining),
+            verdict=_verdict(moved, remaining),
             calibrator=_bent(calibrator, temperature),
             n_labelled_units=None if before.units is None else before.n_units,
             n_unlabelled_units=None if after.units is None else after.n_units,
@@ -316,10 +317,10 @@ def _remaining(believed: dict[str, float]) -> float | None:
     return _REMAINS + _OF_DISAGREEMENT * apart
 
 
-def _verdict(change: float, remaining: float | None) -> Verdict:
+def _verdict(moved: float, remaining: float | None) -> Verdict:
     if remaining is not None and remaining > _TOO_FAR:
         return "cannot tell"
-    return "adapted" if change else "unchanged"
+    return "adapted" if moved else "unchanged"
 
 
 def _bent(calibrator: Calibrator, temperature: float) -> Calibrator:
