@@ -24,6 +24,7 @@ from calibrant.posthoc import (
     HistogramBinning,
     Identity,
     IsotonicCalibration,
+    MeanTemperature,
     Pool,
     TemperatureScaling,
     VectorScaling,
@@ -79,8 +80,8 @@ def test_the_output_is_the_mixture(pool):
     for name, member in pool.members.items():
         mixed += weights[name] * np.asarray(member.predict_proba(logits))
     mixed = ((1 - eps) * mixed + eps / 4) ** (1 / temperature)
-    expected = mixed / mixed.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(pool.predict_proba(logits), expected, atol=1e-9)
+    mixed = torch.log(torch.tensor(mixed / mixed.sum(axis=1, keepdims=True)))
+    np.testing.assert_allclose(pool.predict_proba(logits), pool.curve(mixed).exp(), atol=1e-9)
 
 
 def test_members_stand_by_their_shares_which_sum_to_one(pool):
@@ -245,87 +246,76 @@ def test_a_curve_follows_where_the_confidence_of_the_mixture_depends_on_the_marg
     torch.testing.assert_close(with_curve(logits), with_curve.curve(without(logits)))
 
 
-@pytest.mark.parametrize("n", [100, 150, 2000])
-def test_the_curve_goes_as_far_as_its_gain_is_no_chance(n):
+@pytest.mark.parametrize("n", [100, 2000])
+def test_the_curve_is_fitted_to_what_the_mixture_predicts_out_of_fold(n):
     pool, predicted, held_out, labels, folds = pool_of_temperatures(n)
-    rows, trusts, mixed = torch.arange(n), {}, torch.empty_like(predicted)
+    rows, mixed = torch.arange(n), torch.empty_like(predicted)
     plain = torch.empty_like(predicted)
     for fold in range(5):
         rest, inside = rows[folds != fold], rows[folds == fold]
         plain[inside] = likeliest_mixture(held_out, labels, rest)(held_out, inside)
     gains = (plain - held_out[0])[rows, labels].double()
-    trusts = {fold: _trust(gains[folds != fold]) for fold in range(5)}
     mixtures = {
-        fold: likeliest_mixture(held_out, labels, rows[folds != fold]).drawn_back(0, trusts[fold])
+        fold: likeliest_mixture(held_out, labels, rows[folds != fold]).drawn_back(
+            0, _trust(gains[folds != fold])
+        )
         for fold in range(5)
     }
     for fold in range(5):
         mixed[folds == fold] = mixtures[fold](held_out, rows[folds == fold])
-    whole = SMART.fit(mixed, labels)
-    curves = {
-        fold: SMART.fit(
-            mixtures[fold](held_out, rows[folds != fold]), labels[folds != fold], **whole.for_folds
-        )
-        for fold in range(5)
-    }
-    true = torch.nn.functional.one_hot(labels, 4)
-    gains_of_curve = torch.empty(n, dtype=torch.float64)
-    for fold, curve in curves.items():
-        inside = folds == fold
-        before, after = mixed[inside].exp(), curve(mixed[inside]).exp()
-        gains_of_curve[inside] = ((before - true[inside]) ** 2 - (after - true[inside]) ** 2).sum(dim=1)
-    way = _trust(gains) * _trust(gains_of_curve)
-    assert pool.has_curve == (way > 0)
-    if pool.has_curve:
-        new = torch.log_softmax(bent(50, seed=2)[0], dim=1)
-        torch.testing.assert_close(pool.curve(new), whole.drawn_back(way)(new))
-    for fold, curve in curves.items():
-        inside = folds == fold
-        own = trusts[fold] * _trust(gains_of_curve[~inside])
-        torch.testing.assert_close(predicted[inside], curve.drawn_back(own)(mixed[inside]))
+    whole = MeanTemperature.fit(mixed, labels)
+    new = torch.log_softmax(bent(50, seed=2)[0], dim=1)
+    torch.testing.assert_close(pool.curve(new), whole(new))
+    for fold in range(5):
+        rest = rows[folds != fold]
+        curve = MeanTemperature.fit(mixtures[fold](held_out, rest), labels[rest], **whole.for_folds)
+        torch.testing.assert_close(predicted[folds == fold], curve(mixed[folds == fold]))
 
 
-def test_two_classes_and_a_pool_that_is_not_trusted_have_no_curve(monkeypatch):
+def test_two_classes_have_no_curve_and_a_pool_that_is_not_trusted_has_one(monkeypatch):
     two, *_ = pool_of_temperatures(2000, k=2)
     assert not two.has_curve
     monkeypatch.setattr("calibrant.posthoc.pool._trust", lambda *_, **__: 0.0)
     untrusted, *_ = pool_of_temperatures(2000)
     assert untrusted.weights == {"temperature": 1.0}
-    assert not untrusted.has_curve
+    assert untrusted.has_curve
 
 
 def test_a_curve_that_cannot_be_fitted_is_left_out(monkeypatch):
     def refuse(*_, **__):
         raise FitError("no luck")
 
-    monkeypatch.setattr(SMART, "fit", refuse)
+    monkeypatch.setattr(MeanTemperature, "fit", refuse)
     pool, predicted, *_ = pool_of_temperatures(300)
     assert not pool.has_curve
     assert predicted.isfinite().all()
 
 
-def test_a_curve_that_is_one_temperature_is_left_out_at_once(monkeypatch):
-    flat, calls = SMART.fit(*bent(300), epochs=0), []
+def test_a_curve_that_cannot_be_fitted_without_a_fold_changes_no_prediction(monkeypatch):
+    fit, calls = MeanTemperature.fit, []
 
-    def counted(*_, **__):
+    def refuse_the_third(*given, **options):
         calls.append(1)
-        return flat
+        if len(calls) == 3:
+            raise FitError("no luck")
+        return fit(*given, **options)
 
-    monkeypatch.setattr(SMART, "fit", counted)
-    pool, *_ = pool_of_temperatures(300)
+    monkeypatch.setattr(MeanTemperature, "fit", refuse_the_third)
+    pool, predicted, *_ = pool_of_temperatures(300)
+    monkeypatch.setattr("calibrant.posthoc.pool._follow_with_curve", lambda *_, **__: None)
     assert not pool.has_curve
-    assert len(calls) == 1
+    assert torch.equal(predicted, pool_of_temperatures(300)[1])
 
 
 def test_many_samples_are_thinned_evenly_for_the_curve(monkeypatch):
     monkeypatch.setattr("calibrant.posthoc.pool._MOST_FOR_CURVE", 600)
-    sizes, fit = [], SMART.fit
+    sizes, fit = [], MeanTemperature.fit
 
     def counted(logits, labels, **options):
         sizes.append(len(logits))
         return fit(logits, labels, **options)
 
-    monkeypatch.setattr(SMART, "fit", counted)
+    monkeypatch.setattr(MeanTemperature, "fit", counted)
     pool, *_ = pool_of_temperatures(2000)
     assert pool.has_curve
     assert sizes == [500] + [534] * 5
@@ -613,8 +603,8 @@ def test_a_certain_mistake_on_new_data_has_a_bounded_loss():
     logits, labels = draw(500, 3, seed=1, spread=8.0)
     made = Pool.fit(logits, labels, methods=["uncalibrated", "temperature"])
     worst = float(made.predict_log_proba([[0.0, 500.0, -500.0]]).min())
-    # The uniform share is 1 / 501, and each class has a third of it.
-    assert worst * float(made.temperature) >= -math.log(3 * 501) - 0.1
+    # The uniform share is 1 / 501, and each class has a third of it; the curve scales that a little.
+    assert worst * float(made.temperature) >= -1.2 * math.log(3 * 501)
 
 
 def test_half_precision_is_compared_and_pooled_too():

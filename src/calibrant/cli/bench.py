@@ -103,7 +103,7 @@ def run(
         list[str] | None,
         typer.Option(
             "--only",
-            help="Only jobs with these values, as in --only 'task=cifar10_*' --only method=seca,focal. A "
+            help="Only jobs with these values, as in --only 'task=cifar10_*' --only seed=3,4. A "
             "loss of your own is trained beside them: --only 'method=*,my_module:MyLoss(alpha=1)'.",
             metavar="NAME=VALUES",
         ),

@@ -45,7 +45,7 @@ class Choice(Result):
         if pool is None:
             return f"{self.result.name}: {self.reason}"
         members = [f"{100 * share:.0f} % {name}" for name, share in pool.weights.items()]
-        parts = ", ".join([*members, "then SMART"] if pool.has_curve else members)
+        parts = ", ".join([*members, "then temperatures"] if pool.has_curve else members)
         return f"{self.result.name} ({parts}): {self.reason}"
 
     def to_table(self) -> Table:

@@ -116,14 +116,14 @@ class MethodResult(Result):
 
     @property
     def pool_numbers(self) -> dict[str, Any]:
-        """The weights of a pool, its temperature, and whether SMART follows; nothing for other methods."""
+        """What a pool consists of: weights, temperature, what follows them; nothing for other methods."""
         pool = pool_of(self.calibrator)
         if pool is None:
             return {}
         return {
             "weights": pool.weights,
             "temperature": float(pool.temperature),
-            "then_smart": pool.has_curve,
+            "then_temperatures": pool.has_curve,
         }
 
     @property

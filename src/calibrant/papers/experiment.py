@@ -155,9 +155,9 @@ class Experiment:
         Args:
             preset: Name of the preset.
             seeds: Number of seeds; by default that of the preset, or the grid's own ``seeds`` if fewer.
-            only: For each name, the values that a job must have; ``*`` in a value stands for any text. A loss
-                of your own, ``module:Class(option=1)``, becomes a further method of an experiment that
-                trains.
+            only: For each name, and for ``seed``, the values that a job must have; ``*`` in a value stands
+                for any text. A loss of your own, ``module:Class(option=1)``, becomes a further method of an
+                experiment that trains.
         """
         chosen = self._preset(preset)
         grids = chosen["grid"] if isinstance(chosen["grid"], list) else [chosen["grid"]]
@@ -171,7 +171,7 @@ class Experiment:
                 )
                 for values in product(*axes.values()):
                     key = dict(zip(axes, values, strict=True))
-                    if is_wanted(key, only or {}):
+                    if is_wanted({**key, "seed": seed}, only or {}):
                         yield Job(self.name, preset, self.worker, key, seed, settings)
 
     def _with_own_losses(

@@ -129,7 +129,8 @@ def run_experiment(
         folder: Folder of the finished rows; finished jobs are not run again.
         preset: ``"quick"`` for two cores, ``"full"`` for the papers' settings.
         seeds: Number of seeds; by default that of the preset.
-        only: For each name of the grid, the values to run; ``*`` stands for any text. All by default.
+        only: For each name of the grid, and for ``seed``, the values to run; ``*`` stands for any text. All
+            by default.
         jobs: Number of jobs that run at the same time.
         data: Folder of the data sets that are not bundled.
         runs: Folder that keeps trained networks, so that a job that runs again does not train again.
@@ -146,7 +147,7 @@ def run_experiment(
         every = list(experiment.jobs(preset, seeds=n_seeds, only=only))
     else:
         expanded, left_out = expand(list(experiment.jobs(preset, seeds=n_seeds)), data)
-        every = [job for job in expanded if is_wanted(job.key, only or {})]
+        every = [job for job in expanded if is_wanted({**job.key, "seed": job.seed}, only or {})]
     if not every:
         wanted = ", ".join(f"{name}={','.join(values)}" for name, values in (only or {}).items())
         raise InputError(f"only: expected names and values of the grid of {experiment.name}, got {wanted}")

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Self, TypedDict, Unpack
+from typing import Any, Self, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -28,8 +28,8 @@ from calibrant.posthoc.fitting.weighing import (
     sum_of,
 )
 from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
+from calibrant.posthoc.mean_temperature import MeanTemperature
 from calibrant.posthoc.names import Method, method_named, pool_members, that_take_weights
-from calibrant.posthoc.smart import SMART
 from calibrant.solvers import likeliest_shares
 
 # Members with a smaller share are left out: they cost as much to apply as the others.
@@ -60,18 +60,19 @@ class Pool(Calibrator):
     predicted class may change, unless no member can change it.
 
     With more than two classes, the confidence of such a mixture can still be off in one range and right in
-    another. SMART repairs that: a curve, fitted to the out-of-fold predictions of the mixture, follows it.
+    another. :class:`~calibrant.posthoc.MeanTemperature`, fitted to the out-of-fold predictions of the
+    mixture, follows it and repairs that.
 
     With few samples all this may follow chance. So the temperature is shrunk towards 1, as James and Stein
-    shrink a mean; a pool with temperature scaling among its members is drawn back to that in proportion to
-    the probability that it is no better; and so is the curve to none, see :meth:`of`.
+    shrink a mean, and a pool with temperature scaling among its members is drawn back to that in proportion
+    to the probability that it is no better, see :meth:`of`.
 
     Attributes:
         names: Names of the members, those with the largest share first.
         shares: Their shares, in the same order.
         smoothing: The uniform share.
         temperature: The temperature of the mixture.
-        has_curve: Whether SMART follows the mixture.
+        has_curve: Whether temperatures of each sample follow the mixture.
         preserves_accuracy: Whether no member can change the predicted class.
         needs_features: Whether any member needs features.
     """
@@ -98,7 +99,7 @@ class Pool(Calibrator):
         *,
         smoothing: float = 0.0,
         temperature: float = 1.0,
-        curve: SMART | None = None,
+        curve: Calibrator | None = None,
     ) -> None:
         super().__init__(n_classes=next((m.n_classes for m in members.values() if m.n_classes), None))
         order = sorted(range(len(shares)), key=lambda place: -shares[place])
@@ -181,9 +182,8 @@ class Pool(Calibrator):
         errors likelier than temperature scaling out of fold, it is drawn back to that with the share
         :math:`1 - \Phi(z)`; if it is more than one standard error less likely, nothing else is left.
 
-        With more than two classes, SMART is then fitted to the out-of-fold predictions of the pool. If these
-        have a Brier score that is :math:`z'` standard errors better with SMART, fitted without their fold,
-        the curve goes the share :math:`\Phi(z)\,\Phi(z')` of its way.
+        With more than two classes, a mean of temperatures is then fitted to the out-of-fold predictions of
+        the pool; those of a fold get one that was fitted without it.
 
         Args:
             members: Calibrators by name, fitted on all samples.
@@ -200,21 +200,20 @@ class Pool(Calibrator):
             _Fold(rest, inside, likeliest_mixture(held_out, labels, rest, **beside))
             for rest, inside in each_fold(folds.to(labels.device))
         ]
-        whole, trust = likeliest_mixture(held_out, labels, **beside), 1.0
+        whole = likeliest_mixture(held_out, labels, **beside)
         mixed = torch.empty_like(held_out[-1])
         for part in parts:
             mixed[part.inside] = part.mixture(held_out, part.inside)
         if safe in members:
             place, rows = list(members).index(safe), torch.arange(len(labels), device=labels.device)
             gains = (mixed[rows, labels] - held_out[place][rows, labels]).double()
-            trust = _trust(gains, **beside)
-            whole = whole.drawn_back(place, trust)
-            parts = [part.drawn_back(place, _trust_outside(part, gains, beside)) for part in parts]
+            whole = whole.drawn_back(place, _trust(gains, **beside))
+            parts = [part.drawn_back(place, gains, beside) for part in parts]
             for part in parts:
                 mixed[part.inside] = part.mixture(held_out, part.inside)
         curve = None
-        if mixed.shape[1] > 2 and trust > 0:
-            curve = _follow_with_curve(mixed, held_out, labels, parts, beside, trust=trust)
+        if mixed.shape[1] > 2:
+            curve = _follow_with_curve(mixed, held_out, labels, parts, beside)
         used = {name: share for name, share in zip(members, whole.shares, strict=True) if share > 0}
         pool = cls(
             {name: members[name] for name in used},
@@ -258,7 +257,7 @@ class Pool(Calibrator):
             self.shares.tolist(),
             smoothing=float(self.smoothing),
             temperature=float(self.temperature),
-            curve=curve if isinstance(curve, SMART) else None,
+            curve=curve if isinstance(curve, Calibrator) else None,
         )
 
     def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
@@ -327,17 +326,16 @@ class _Fold:
         rest: The rows outside it.
         inside: The rows inside it.
         mixture: How it is mixed, found on the rows outside it.
-        trust: The share of the mixture that was not drawn back.
     """
 
     rest: Tensor
     inside: Tensor
     mixture: Mixture
-    trust: float = 1.0
 
-    def drawn_back(self, place: int, share: float) -> "_Fold":
-        """Return the fold with a mixture on the way from one of the distributions alone to its own."""
-        return replace(self, mixture=self.mixture.drawn_back(place, share), trust=share)
+    def drawn_back(self, place: int, gains: Tensor, beside: "_Beside") -> "_Fold":
+        """Return the fold with a mixture drawn back to a distribution as the gains outside it demand."""
+        share = _trust(gains[self.rest], **_at(beside, self.rest))
+        return replace(self, mixture=self.mixture.drawn_back(place, share))
 
 
 class _Beside(TypedDict):
@@ -351,21 +349,10 @@ def _at(beside: _Beside, rows: Tensor) -> _Beside:
     return {"weights": rows_of(beside["weights"], rows), "units": rows_of(beside["units"], rows)}
 
 
-def _trust_outside(part: _Fold, gains: Tensor, beside: _Beside) -> float:
-    """Return how far the gains outside a fold are to be trusted."""
-    return _trust(gains[part.rest], **_at(beside, part.rest))
-
-
 def _follow_with_curve(
-    mixed: Tensor,
-    held_out: Sequence[Tensor],
-    labels: Tensor,
-    parts: Sequence[_Fold],
-    beside: _Beside,
-    *,
-    trust: float,
-) -> SMART | None:
-    """Fit the curve that follows a mixture, and apply curves that were fitted without a fold to that fold.
+    mixed: Tensor, held_out: Sequence[Tensor], labels: Tensor, parts: Sequence[_Fold], beside: _Beside
+) -> MeanTemperature | None:
+    """Fit the temperatures that follow a mixture, and apply those fitted without a fold to that fold.
 
     Args:
         mixed: Out-of-fold log-probabilities of the mixture, changed in place, shape ``(n, k)``.
@@ -373,63 +360,32 @@ def _follow_with_curve(
         labels: Labels of shape ``(n,)``.
         parts: The folds.
         beside: The weights and the units of the samples.
-        trust: The share of the mixture that was not drawn back.
 
     Returns:
-        The curve, drawn back as far as its gain may be chance; None if nothing is left of it.
+        The temperatures; None if they cannot be fitted.
     """
+
+    def fitted(log_probs: Tensor, rows: Tensor, **options: Any) -> MeanTemperature:  # noqa: ANN401
+        return MeanTemperature.fit(log_probs, labels[rows], **_at(beside, rows), **options)
+
     rows = _some(torch.arange(len(labels), device=labels.device))
-    curve = _fitted_curve(mixed[rows], labels[rows], _at(beside, rows))
-    if curve is None or _is_flat(curve):
+    try:
+        curve = fitted(mixed[rows], rows)
+        of_folds = [
+            fitted(part.mixture(held_out, rest), rest, **curve.for_folds)
+            for part in parts
+            for rest in (_some(part.rest),)
+        ]
+    except CalibrantError:
         return None
-    gains = torch.zeros(len(labels), dtype=torch.float64, device=labels.device)
-    curves = []
-    for part in parts:
-        rows, y = _some(part.rest), labels[part.inside]
-        strength = curve.for_folds.get("strength")
-        each = _fitted_curve(part.mixture(held_out, rows), labels[rows], _at(beside, rows), strength)
-        curves.append(each)
-        if each is not None:
-            before = mixed[part.inside]
-            gains[part.inside] = _squares(before, y) - _squares(each(before), y)
-    for part, each in zip(parts, curves, strict=True):
-        way = part.trust * _trust_outside(part, gains, beside)
-        if each is not None and way > 0:
-            mixed[part.inside] = each.drawn_back(way)(mixed[part.inside])
-    way = trust * _trust(gains, **beside) if gains.any() else 0.0
-    return curve.drawn_back(way) if way > 0 else None
+    for part, each in zip(parts, of_folds, strict=True):
+        mixed[part.inside] = each(mixed[part.inside])
+    return curve
 
 
 def _some(rows: Tensor) -> Tensor:
     """Return the rows, or of many as many as a curve is fitted to, evenly spread."""
     return rows[:: math.ceil(len(rows) / _MOST_FOR_CURVE)]
-
-
-def _fitted_curve(
-    log_probs: Tensor, labels: Tensor, beside: _Beside, strength: float | None = None
-) -> SMART | None:
-    """Fit SMART to the predictions of a mixture, with a price of bending if given; None if it fails."""
-    try:
-        return SMART.fit(log_probs, labels, strength=strength, **beside)
-    except CalibrantError:
-        return None
-
-
-def _is_flat(curve: SMART) -> bool:
-    """Whether a curve is one temperature, which the mixture has already."""
-    slopes, _ = curve.layers[-1]
-    return not bool(slopes.any())
-
-
-def _squares(log_probs: Tensor, labels: Tensor) -> Tensor:
-    """Return the squared error of each distribution, less 1."""
-    size = max(1, _BLOCK_ENTRIES // log_probs.shape[1])
-    errors = []
-    for block, y in zip(log_probs.split(size), labels.split(size), strict=True):
-        probs = block.exp()
-        squares = torch.linalg.vector_norm(probs, dim=1, dtype=torch.float64).square()
-        errors.append(squares - 2 * probs.gather(1, y[:, None]).squeeze(1))
-    return torch.cat(errors)
 
 
 def _trust(gains: Tensor, weights: Tensor | None = None, units: Tensor | None = None) -> float:

@@ -27,7 +27,6 @@ from calibrant.posthoc.fitting.temperature_training import (
     Plan,
     all_steps,
     for_raw_inputs,
-    height_of,
     linear_layers,
     natural_unit,
     standardised,
@@ -141,18 +140,6 @@ class SMART(SampleTemperature):
     def inputs(self, logits: Tensor) -> Tensor:
         """Return the indicator of each sample."""
         return indicator_values(self.indicator, logits)
-
-    def drawn_back(self, share: float) -> "SMART":
-        """Return a curve on the way from no change (share 0) to this one (share 1)."""
-        *hidden, (weight, bias) = self.layers
-        one = height_of(1 / self.unit)
-        return SMART(
-            [*hidden, (share * weight, one + share * (bias - one))],
-            indicator=self.indicator,
-            objective=self.objective,
-            unit=self.unit,
-            n_classes=self.n_classes,
-        )
 
     @torch.no_grad()
     def temperature_curve(self, margins: ArrayLike) -> ArrayLike:

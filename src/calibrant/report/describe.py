@@ -389,7 +389,7 @@ def _choices(comparison: "Comparison", choice: "Choice") -> dict[str, str]:
     if pool is not None:
         facts["Pool"] = (
             f"temperature {float(pool.temperature):.3f}, uniform share {float(pool.smoothing):.2g}"
-            f"{', then SMART' if pool.has_curve else ''}"
+            f"{', then temperatures of each sample' if pool.has_curve else ''}"
         )
     return facts
 
