@@ -239,7 +239,7 @@ def test_the_sentence_names_the_members_of_a_pool_and_the_curve_that_follows(com
     shares = compared["pool is best"].pool.weights
     members = ", ".join(f"{100 * share:.0f} % {name}" for name, share in shares.items())
     assert compared["pool is best"].pool.has_curve
-    assert choice.sentence == f"pool ({members}, then SMART): {choice.reason}"
+    assert choice.sentence == f"pool ({members}, then temperatures): {choice.reason}"
     plain = replace(choice, result=replace(choice.result, calibrator=Pool(*one_temperature())))
     assert plain.sentence == f"pool (100 % temperature): {choice.reason}"
 

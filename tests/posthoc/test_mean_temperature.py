@@ -6,7 +6,8 @@ import torch
 
 from calibrant.errors import InputError
 from calibrant.metrics import negative_log_likelihood, smooth_ece
-from calibrant.posthoc import SMART, MeanTemperature, ParameterizedTemperatureScaling, load_calibrator
+from calibrant.posthoc import SMART, ParameterizedTemperatureScaling, load_calibrator
+from calibrant.posthoc.mean_temperature import MeanTemperature
 from tests.conftest import draw
 from tests.rounding import assert_equal_up_to_rounding
 

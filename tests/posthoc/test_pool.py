@@ -24,7 +24,6 @@ from calibrant.posthoc import (
     HistogramBinning,
     Identity,
     IsotonicCalibration,
-    MeanTemperature,
     Pool,
     TemperatureScaling,
     VectorScaling,
@@ -32,6 +31,7 @@ from calibrant.posthoc import (
 )
 from calibrant.posthoc.files import describe, restore
 from calibrant.posthoc.fitting.score_map import own_answers
+from calibrant.posthoc.mean_temperature import MeanTemperature
 from calibrant.posthoc.names import METHODS, method_named
 from calibrant.posthoc.pool import _trust, likeliest_mixture
 from calibrant.solvers import likeliest_shares

@@ -26,7 +26,6 @@ if _typing.TYPE_CHECKING:
     from calibrant.posthoc.local_temperature import LocalTemperature
     from calibrant.posthoc.logistic_spline import LogisticSpline
     from calibrant.posthoc.matrix import MatrixScaling
-    from calibrant.posthoc.mean_temperature import MeanTemperature
     from calibrant.posthoc.metacal import MetaCal
     from calibrant.posthoc.methods import METHODS
     from calibrant.posthoc.model import CalibratedModel
@@ -73,7 +72,6 @@ __all__ = [
     "LocalTemperature",
     "LogisticSpline",
     "MatrixScaling",
-    "MeanTemperature",
     "MetaCal",
     "MonotoneScaling",
     "PTSPaper",

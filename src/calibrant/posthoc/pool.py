@@ -60,8 +60,8 @@ class Pool(Calibrator):
     predicted class may change, unless no member can change it.
 
     With more than two classes, the confidence of such a mixture can still be off in one range and right in
-    another. :class:`~calibrant.posthoc.MeanTemperature`, fitted to the out-of-fold predictions of the
-    mixture, follows it and repairs that.
+    another. So temperatures of each sample follow it, the mean of those by SMART and by PTS, fitted to the
+    out-of-fold predictions of the mixture.
 
     With few samples all this may follow chance. So the temperature is shrunk towards 1, as James and Stein
     shrink a mean, and a pool with temperature scaling among its members is drawn back to that in proportion
