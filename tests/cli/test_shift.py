@@ -28,6 +28,7 @@ def test_the_data_of_the_fit_are_found_and_the_calibrator_is_bent(calibrated_fol
     words = ("apply", "calibrated/calibrator.safetensors", "noisy.npz", "--out")
     code, out, err = run(*words, "adapted.npz", "--adapt", "shift")
     assert (code, err) == (0, "")
+    assert out.startswith("Shift of 3,000 predictions without labels\n")
     assert "it is bent by a temperature of" in " ".join(out.split())
     assert run(*words, "alone.npz")[0] == 0
     one, two = (

@@ -338,7 +338,9 @@ def _adapted(
     else:
         with progress_bar() as progress:
             found = estimate_frequencies(known, new, calibrator=fitted, progress=progress)
-    Console().show(found.to_table())
+    console, table = Console(), found.to_table()
+    console.say(table.title, style="bold")
+    console.show(table)
     return found.calibrator
 
 
