@@ -32,8 +32,9 @@ from calibrant.show.table import Column, Table
 Verdict: TypeAlias = Literal["unchanged", "adapted", "cannot tell"]
 
 _LEAST_ROWS = 20
-# Of more samples a random part is enough; of very many classes a smaller one.
-_MOST_ROWS, _MOST_ENTRIES = 10_000, 1 << 22
+#: Of more samples a random part is enough; of very many classes a smaller one.
+MOST_ROWS = 10_000
+_MOST_ENTRIES = 1 << 22
 
 # Estimates closer to 0 or 1 than this are no more certain.
 _LEAST_SHARE = 0.02
@@ -220,7 +221,7 @@ def _check_both(labelled: Predictions, unlabelled: Predictions) -> Predictions:
 
 def _part(predictions: Predictions, rng: np.random.Generator) -> Predictions:
     """Return all samples, or a random part if there are very many."""
-    most = max(_LEAST_ROWS, min(_MOST_ROWS, _MOST_ENTRIES // (predictions.k or 1)))
+    most = max(_LEAST_ROWS, min(MOST_ROWS, _MOST_ENTRIES // (predictions.k or 1)))
     if predictions.n <= most:
         return predictions
     return predictions.take(np.sort(rng.choice(predictions.n, size=most, replace=False)))
