@@ -93,7 +93,7 @@ def test_bad_input_of_the_page_is_one_sentence(run, tmp_path):
             (mine, "--add", tmp_path / "broken.jsonl"),
             "broken.jsonl: expected finished rows, got another line 1",
         ),
-        ((mine, "--add", "/dev/zero"), "/dev/zero: expected a file or folder that can be used, got an error"),
+        ((mine, "--add", "/dev/zero"), "/dev/zero: expected finished rows, got a file that cannot be read"),
     ):
         code, told, error = run("bench", "page", *words)
         assert (code, told, error.count("\n")) == (2, "", 1), error
