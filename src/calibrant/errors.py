@@ -69,7 +69,8 @@ def listed(names: Sequence[str], most: int = 12) -> str:
         'cat, dog and 1 more'
     """
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    shown = (name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in names[:most])
+    lines = (name if name.isprintable() else repr(name)[1:-1] for name in names[:most])
+    shown = (name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in lines)
     return (", ".join(shown) or "nothing") + more
 
 

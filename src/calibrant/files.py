@@ -372,8 +372,8 @@ def _proves_a_bad_file(error: Exception) -> bool:
         return False
     if isinstance(error, FileNotFoundError):  # gone since it was listed
         return True
-    if type(error) is OSError:  # Arrow raises it for damaged files, then without a number
-        return error.errno is None
+    if type(error) is OSError:  # of Arrow without a number; a damaged archive names places before its start
+        return error.errno in (None, errno.EINVAL)
     module = type(error).__module__.partition(".")[0]
     if module != "builtins":
         return module in _PARSERS

@@ -40,9 +40,10 @@ for _name in ("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem"
 
 
 class Result:
-    """A dataclass that is printed as a table and written as JSON, but for the fields that are left out."""
+    """A dataclass that is printed as a table and written as JSON: its fields but for some, and properties."""
 
     not_in_json: ClassVar[tuple[str, ...]] = ()
+    also_in_json: ClassVar[tuple[str, ...]] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; undefined and infinite numbers are None."""
@@ -83,7 +84,8 @@ class Result:
 
 
 def _plain_fields(result: Any) -> dict[str, Any]:  # noqa: ANN401  # a dataclass
-    names = (field.name for field in fields(result) if field.name not in getattr(result, "not_in_json", ()))
+    names = [field.name for field in fields(result) if field.name not in getattr(result, "not_in_json", ())]
+    names += getattr(result, "also_in_json", ())
     return {name: _plain(getattr(result, name)) for name in names}
 
 

@@ -114,6 +114,7 @@ def test_new_frequencies_are_estimated_shown_and_applied(run):
     words = ("--adapt", "frequencies", "--labelled", "val.npz", "--out", "out.npz")
     code, out, err = run("apply", "temperature.safetensors", "new.npz", *words)
     assert (code, err) == (0, "")
+    assert out.startswith("Class frequencies of ")
     assert "The class frequencies have changed" in out
     assert "Warning" not in out
     for name, frequency in NEW.items():

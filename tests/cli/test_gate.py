@@ -36,6 +36,7 @@ def test_the_exit_code_says_whether_the_requirements_hold(run, files, file, boun
     requirements = [part for bound in bounds for part in ("--require", bound)]
     ended, out, err = run("gate", files / f"{file}.npz", *requirements)
     assert (ended, err) == (code, "")
+    assert out.startswith("Gate of ")
     assert words in " ".join(out.split())
 
 

@@ -99,6 +99,21 @@ def test_a_damaged_file_is_read_or_refused_but_never_crashes(tmp_path, suffix):
             load_predictions(path)
 
 
+def test_an_archive_without_some_of_its_bytes_is_refused_in_one_sentence(tmp_path):
+    path = tmp_path / "p.npz"
+    np.savez(path, logits=np.eye(3)[[0, 1, 2] * 9], labels=[0, 1, 2] * 9)
+    whole = path.read_bytes()
+    for place in range(0, len(whole) - 12, 12):
+        path.write_bytes(whole[:place] + whole[place + 12 :])
+        assert refusal(path).startswith("p.npz: ")
+
+
+def test_names_of_columns_with_line_breaks_are_shown_in_one_line(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text('"a\nb",c\n1,2\n')
+    assert "got a\\nb, c;" in refusal(path)
+
+
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_missing_labels_are_named_unless_they_are_not_needed(tmp_path, suffix):
     path = tmp_path / f"preds{suffix}"

@@ -329,7 +329,7 @@ def test_what_makes_no_sense_is_refused_in_one_sentence():
     rare = Predictions(logits=rows.logits, labels=np.where(rows.labels == 1, 0, rows.labels))
     cases = {
         "labelled: expected the class of each sample": (Predictions(logits=rows.logits), rows),
-        "unlabelled: expected the 4 classes of the labelled predictions, got 3": (
+        "unlabelled: expected scores of 4 classes, as in labelled, got scores of 3 classes": (
             labelled,
             Predictions(logits=rows.logits[:, :3]),
         ),

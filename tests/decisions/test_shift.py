@@ -184,8 +184,16 @@ def test_an_estimate_without_labels_says_what_harder_samples_would_mean(validati
 @pytest.mark.parametrize(
     ("source", "unlabelled", "sentence"),
     [
-        ({"labels": None}, {}, "source: expected the class of each sample, got no labels"),
-        ({}, {"logits": np.zeros((30, 4))}, "unlabelled: expected the 3 classes of source, got 4"),
+        (
+            {"labels": None},
+            {},
+            "source: expected the class of each sample, or whether each answer was right, got neither",
+        ),
+        (
+            {},
+            {"logits": np.zeros((30, 4))},
+            "unlabelled: expected scores of 3 classes, as in source, got scores of 4 classes",
+        ),
         ({}, {"logits": np.zeros((5, 3))}, "unlabelled: expected at least 20 samples, got 5"),
         (
             {"features": np.ones((30, 2))},

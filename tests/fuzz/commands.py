@@ -26,6 +26,7 @@ from calibrant.posthoc import TemperatureScaling
 from tests.conftest import draw
 from tests.fuzz.fuzzer import Fuzzer, Verdict, check_sentence, expect
 from tests.hostile import NAMES, file_names, raw_characters
+from tests.papers.arena_rows import drawn_rows, folder_of
 
 # What each command needs, in a folder that holds these files.
 BASE = {
@@ -40,6 +41,7 @@ BASE = {
     "decide": ["decide", "p.npz", "--risk", "0.5"],
     "cascade": ["cascade", "p.npz", "--cost", "1", "--person", "5", "--risk", "0.5"],
     "monitor": ["monitor", "p.npz", "p.csv", "--state", "state.json"],
+    "bench page": ["bench", "page", "mine", "--add", "theirs/rows.jsonl", "--out", "arena.html"],
     "methods": ["methods"],
     "measures": ["measures"],
     "losses": ["losses"],
@@ -55,6 +57,8 @@ _VALUES = (
         "p.csv",
         "p.parquet",
         "c.safetensors",
+        "mine/rows.jsonl",
+        "page.html",
         ".",
         "missing.npz",
         "nll",
@@ -70,13 +74,13 @@ _VALUES = (
 
 
 @functools.cache
-def _options(command: str) -> list[str]:
+def _options(base: str) -> list[str]:
     """Return the options of a command, as Typer knows them."""
     known: Any = typer.main.get_command(app)
+    for word in BASE[base]:
+        known = known.commands[word] if hasattr(known, "commands") else known
     return [
-        each.opts[0]
-        for each in known.commands[command].params
-        if each.opts[0].startswith("--") and each.opts[0] not in _NOT
+        each.opts[0] for each in known.params if each.opts[0].startswith("--") and each.opts[0] not in _NOT
     ]
 
 
@@ -87,6 +91,9 @@ def files_in(folder: Path) -> None:
     for suffix in ("npz", "csv", "parquet"):
         save_predictions(predictions, folder / f"p.{suffix}")
     TemperatureScaling.fit(logits, labels).save(folder / "c.safetensors")
+    rows = drawn_rows(3)
+    folder_of(folder / "mine", rows[:2])
+    folder_of(folder / "theirs", rows[1:])
 
 
 @functools.cache
@@ -122,7 +129,7 @@ def run(arguments: list[str]) -> tuple[int, str, str]:
 def _judge(case: tuple[str, list[tuple[int, str]]]) -> Verdict:
     base, chosen = case
     words = list(BASE[base])
-    known = _options(words[0])
+    known = _options(base)
     for place, value in chosen:
         words += [known[place % len(known)], *([value] if value != "(flag)" else [])]
     with tempfile.TemporaryDirectory(prefix="calibrant-fuzz-") as folder:

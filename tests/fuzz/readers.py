@@ -27,6 +27,8 @@ from calibrant.evaluation import compare
 from calibrant.evaluation.choose import make_choice
 from calibrant.monitoring import Monitoring
 from calibrant.monitoring.state import state_text
+from calibrant.papers.arena_page import arena_page
+from calibrant.papers.arena_tasks import merge_tasks, read_arena_tasks
 from calibrant.papers.rows import (
     Record,
     Row,
@@ -34,6 +36,7 @@ from calibrant.papers.rows import (
     files_left_out,
     finished_rows,
     flat,
+    read_rows,
     save_left_out,
     saved_experiment,
 )
@@ -46,6 +49,7 @@ from calibrant.streams import open_stream
 from tests.conftest import draw, softmax
 from tests.fuzz.fuzzer import Fuzzer, Verdict, bounded_memory, expect, judged
 from tests.fuzz.mutations import CHANGES, PATHS, VALUES, changed_bytes, changed_value
+from tests.papers.arena_rows import drawn_rows, folder_of
 from tests.papers.small import TEXT
 
 
@@ -287,6 +291,17 @@ def _bench_rows(folder: Path) -> Path:
     return file.path
 
 
+def _arena_row(folder: Path) -> Path:
+    return folder_of(folder, drawn_rows(1)) / "rows.jsonl"
+
+
+def _read_arena(path: Path) -> Any:
+    """Write the page of these rows and of others, as ``bench page --add`` does."""
+    sources = {"mine": drawn_rows(2), "theirs": read_rows(path)}
+    merged = merge_tasks({name: read_arena_tasks(rows, source=name) for name, rows in sources.items()})
+    return arena_page(merged, sources=list(sources))
+
+
 def _experiment(folder: Path) -> Path:
     (folder / "small.toml").write_text(TEXT, encoding="utf-8")
     return folder / "small.toml"
@@ -407,6 +422,9 @@ DOCUMENTS = (
     Document("boxes of Pascal VOC", _boxes("labels/a.xml", _VOC), _read_boxes),
     Document("results.json of calibrate", _results, _read_results, text=json.dumps, share=0.05),
     Document("rows of a benchmark", _bench_rows, lambda path: flat(finished_rows(path.parent))),
+    Document(
+        "row of the arena, JSON", _arena_row, _read_arena, text=lambda row: f"{json.dumps(row)}\n", share=0.5
+    ),
     Document("experiment of a benchmark, TOML", _experiment, lambda path: saved_experiment(path.parent)),
     Document(
         "files left out by a benchmark", _left_out, lambda path: files_left_out(path.parent), text=json.dumps

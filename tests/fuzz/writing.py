@@ -65,6 +65,10 @@ COMMANDS: dict[str, tuple[list[str], list[str]]] = {
         ["monitor", "p.npz", "p.csv", "--state", "s.json", "--window", "20"],
         ["monitor", "p.npz", "p.parquet", "--state", "s.json"],
     ),
+    "bench page": (
+        ["bench", "page", "mine", "--out", "arena.html"],
+        ["bench", "page", "mine", "--add", "theirs/rows.jsonl", "--out", "arena.html"],
+    ),
     "train": ([*_TRAIN, "--out", "trained"], [*_TRAIN, "--out", "trained", "--resume"]),
 }
 # Where a file changes or becomes visible.
@@ -87,6 +91,7 @@ _IMPORTED = (
     *("calibrant.cli.printing", "calibrant.show.terminal", "calibrant.evaluation.effect"),
     *(
         "calibrant.report.describe",
+        "calibrant.papers.arena_page",
         "calibrant.plots.kinds",
         "calibrant.streams.rewriting",
         "matplotlib.pyplot",

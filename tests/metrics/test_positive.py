@@ -63,6 +63,8 @@ def test_net_benefit_counts_false_alarms_at_the_odds_of_the_threshold(rare):
     assert net_benefit(probs, labels, threshold=0.2) == pytest.approx(by_hand)
     with pytest.raises(InputError, match="threshold: expected a number between 0 and 1, got 1"):
         net_benefit(probs, labels, threshold=1)
+    with pytest.raises(InputError, match="threshold: expected a positive number, got canonical"):
+        net_benefit(probs, labels, threshold="canonical")
 
 
 def test_the_calibration_index_is_the_distance_between_two_smooth_curves():

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from calibrant import load_predictions
 from calibrant.streams import open_stream
@@ -50,6 +51,15 @@ def test_a_sample_does_not_depend_on_batches_and_has_whole_units(table, tmp_path
         assert 490 < len(rows) <= 500
     else:
         assert len(rows) == 500
+
+
+def test_features_are_those_of_their_rows_and_read_only_if_asked_for(table, tmp_path):
+    stated = table["confidence"].to_numpy()
+    features = pa.FixedSizeListArray.from_arrays(np.repeat(stated, 3), 3)
+    folder = write(table.append_column("features", features), tmp_path / "one", [0, 700, N], 97)
+    sample = sample_stream(open_stream(folder, features=True), n_rows=500).predictions
+    assert torch.equal(sample.features, sample.confidence[:, None].expand(500, 3))
+    assert sample_stream(open_stream(folder), n_rows=500).predictions.features is None
 
 
 def test_another_seed_draws_other_rows_and_all_rows_fit_if_they_are_few(table, tmp_path):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calibrant.cli.columns import files_of, read, tell_dropped, with_columns
+from calibrant.cli.columns import files_of, is_large, open_rows, read, read_sample, tell_dropped, with_columns
 from calibrant.cli.options import OUTPUT, STREAMS, SavedCalibrator
 from calibrant.cli.printing import Speed, say
 from calibrant.errors import InputError
@@ -287,12 +287,14 @@ def _apply_to_images(
     """Write the boxes of a detector, or score maps image by image."""
     from calibrant.pixels.writing import write_calibrated
 
+    given = {**unused, "--id": bool(columns.ids)}
+    given |= {"--write": write is not None} if columns.of_boxes else {"--by": columns.by is not None}
+    for name in (name for name, value in given.items() if value):
+        what = "boxes" if columns.of_boxes else "score maps"
+        raise InputError(f"{name}: expected none for {what}, got one; leave it out")
     if columns.of_boxes:
         _apply_to_boxes(fitted, path, source, out, columns)
         return
-    given = {**unused, "--by": columns.by is not None, "--id": bool(columns.ids)}
-    for name in (name for name, value in given.items() if value):
-        raise InputError(f"{name}: expected none for score maps, got one; leave it out")
     if fitted is None:
         raise InputError(
             f"calibrator: expected one of score maps, got the rule {path.name}; leave rules to rows"
@@ -319,7 +321,7 @@ def _adapted(
 ) -> "Calibrator":
     """Return a calibrator for the data that it will be applied to, whose labels are not known."""
     from calibrant.decisions.frequencies import estimate_frequencies
-    from calibrant.decisions.shift import AdaptedCalibrator
+    from calibrant.decisions.shift import MOST_ROWS, AdaptedCalibrator
     from calibrant.evaluation.folder import fitted_on
     from calibrant.inputs import check_choice
 
@@ -331,14 +333,21 @@ def _adapted(
             "folder of calibrate that names them; give the file that the calibrator was fitted on"
         )
     known = read(before, columns, judged=False)
-    new = read(source, replace(columns, labels=None), need_labels=False, judged=False)
+    columns = replace(columns, labels=None)
     found: AdaptedCalibrator | FrequencyShift
-    if to == "shift":
-        found = AdaptedCalibrator.fit(fitted, known, new)
-    else:
-        with progress_bar() as progress:
+    with progress_bar() as progress:
+        if to == "shift" and is_large(source, columns):
+            stream = open_rows(source, columns, need_labels=False, features=known.features is not None)
+            new = read_sample(stream, progress, who="the estimate sees", n_rows=MOST_ROWS)
+        else:
+            new = read(source, columns, need_labels=False, judged=False)
+        if to == "shift":
+            found = AdaptedCalibrator.fit(fitted, known, new)
+        else:
             found = estimate_frequencies(known, new, calibrator=fitted, progress=progress)
-    Console().show(found.to_table())
+    console, table = Console(), found.to_table()
+    console.say(table.title, style="bold")
+    console.show(table)
     return found.calibrator
 
 

@@ -206,7 +206,8 @@ def page(
     """Write the arena of real predictions as one page: ranks, duels and costs, by classes and samples.
 
     A task that several people ran counts once: it is recognised by a digest of the predictions. Versions of
-    Calibrant are ranked apart. The page is a single file that works offline.
+    Calibrant are ranked apart. A file of --add may hold the rows of several people. The page is a single file
+    that works offline.
 
     Example: calibrant bench page bench/arena_real --add theirs/rows.jsonl --out arena.html
     """
@@ -228,8 +229,8 @@ def page(
     write_file(out, arena_page(merged, sources=list(rows), left_out=files_left_out(folder)))
     if merged.contradictions:
         first, n = merged.contradictions[0], len(merged.contradictions)
-        say(f"{n:,} differing {'result' if n == 1 else 'results'}, the first source counts: {first}")
-    say(f"{shown(out)}: {len(merged.tasks):,} tasks, {merged.n_repeated:,} of them in several sources")
+        say(f"{n:,} differing {'result' if n == 1 else 'results'}, the first number counts: {first}")
+    say(f"{shown(out)}: {len(merged.tasks):,} tasks, {merged.n_repeated:,} of them run more than once")
 
 
 @bench.command()

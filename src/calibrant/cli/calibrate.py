@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calibrant.cli.columns import read, with_columns
+from calibrant.cli.columns import is_large, open_rows, read, read_sample, with_columns
 from calibrant.cli.options import (
     COLUMNS,
     METHODS,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from calibrant.evaluation.choose import Choice
     from calibrant.inputs import Progress
     from calibrant.report.page import Page
-    from calibrant.streams.prediction_stream import PredictionStream
 
 # The word for groups that are looked for instead of named.
 SEGMENTS_BY = "auto"
@@ -159,7 +158,7 @@ def calibrate(
     columns, wanted, fast = _wanted(methods, columns, maps, keep_accuracy=keep_accuracy)
     columns, of_measured = _columns_of_parts(columns, path, test, test_ground_truth)
     measured, given = test or path, [each for each in (path, test) if each is not None]
-    sampled = {each for each in given if maps is None and _is_large(each, columns)}
+    sampled = {each for each in given if maps is None and is_large(each, columns)}
     with progress_bar(visible=not as_json) as progress:
         load = partial(_load, maps=maps, sampled=sampled, whole=all_samples, seed=seed, progress=progress)
         validation = load(path, columns=columns)
@@ -256,21 +255,6 @@ def _columns_of_parts(
     return columns_of_parts(columns, path, test)
 
 
-def _is_large(path: Path, columns: "Columns") -> bool:
-    """Return whether predictions are a stream that is better not loaded as a whole."""
-    if columns.needs_whole_files or not (path.suffix == ".parquet" or not path.is_file()):
-        return False
-    from calibrant.streams.files import is_streamed
-
-    return is_streamed(str(path), asked=False, unless_small=True)
-
-
-def _open(path: Path, columns: "Columns") -> "PredictionStream":
-    from calibrant.streams.prediction_stream import open_stream
-
-    return open_stream(str(path), columns_by=columns.by, columns_unit=columns.units)
-
-
 def _load(
     path: Path,
     *,
@@ -286,15 +270,8 @@ def _load(
         return maps.rows(path, progress)
     if path not in sampled:
         return read(path, columns, graded="keep")
-    from calibrant.streams.sampling import sample_stream
-
     most = sys.maxsize if whole else None
-    found = sample_stream(_open(path, columns), n_rows=most, seed=seed, progress=progress)
-    n, units = found.predictions.n, found.predictions.n_units
-    what = f"{n:,} rows" if units is None else f"{n:,} rows of {units:,} whole units"
-    if n < found.n:
-        say(f"{path}: methods see a sample of {what} of its {found.n:,}, drawn with --seed {seed}", err=True)
-    return found.predictions
+    return read_sample(open_rows(path, columns), progress, who="methods see", n_rows=most, seed=seed)
 
 
 def _whole(
@@ -306,7 +283,7 @@ def _whole(
 
     if test is None:
         return None
-    stream = _open(test, columns)
+    stream = open_rows(test, columns)
     before = evaluate_stream(stream, progress=progress)
     after = evaluate_calibrated(stream, choice.result.calibrator, progress=progress)
     return WholeStream(before.n, dict(before.metrics), dict(after.metrics))

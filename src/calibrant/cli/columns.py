@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from calibrant.data.columns import Columns
     from calibrant.data.predictions import Predictions
     from calibrant.data.repeats import Repeats
+    from calibrant.inputs import Progress
+    from calibrant.streams.prediction_stream import PredictionStream
 
 
 #: What a command does with outcomes between 0 and 1.
@@ -280,6 +282,42 @@ def read_with_labels(path: str | Path, columns: "Columns", labels: str) -> "Pred
     if whole.n < n:
         say(f"{path}: left out {n - whole.n:,} of {n:,} rows: their ids have no label in {labels}", err=True)
     return whole
+
+
+def is_large(path: str | Path, columns: "Columns") -> bool:
+    """Return whether predictions are a stream that is better not loaded as a whole."""
+    if columns.needs_whole_files or (Path(path).suffix != ".parquet" and Path(path).is_file()):
+        return False
+    from calibrant.streams.files import is_streamed
+
+    return is_streamed(str(path), asked=False, unless_small=True)
+
+
+def open_rows(path: str | Path, columns: "Columns", **options: bool) -> "PredictionStream":
+    """Open a stream whose groups and units are named by options."""
+    from calibrant.streams.prediction_stream import open_stream
+
+    return open_stream(str(path), columns_by=columns.by, columns_unit=columns.units, **options)
+
+
+def read_sample(
+    stream: "PredictionStream",
+    progress: "Progress",
+    *,
+    who: str,
+    n_rows: int | None = None,
+    seed: int | None = None,
+) -> "Predictions":
+    """Load a sample of a stream, and say how many rows it has and who sees it."""
+    from calibrant.streams.sampling import sample_stream
+
+    found = sample_stream(stream, n_rows=n_rows, seed=seed or 0, progress=progress)
+    n, units = found.predictions.n, found.predictions.n_units
+    what = f"{n:,} rows" if units is None else f"{n:,} rows of {units:,} whole units"
+    drawn = "" if seed is None else f", drawn with --seed {seed}"
+    if n < found.n:
+        say(f"{shown(stream.place)}: {who} a sample of {what} of its {found.n:,}{drawn}", err=True)
+    return found.predictions
 
 
 def files_of(path: str | Path) -> dict[str, str | Path]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibrant.cli.columns import read, with_columns
-from calibrant.cli.options import METHODS, OUTPUT, AsJson, CalibratorBefore, fast_or, refuse_both
+from calibrant.cli.options import METHODS, AsJson, CalibratorBefore, RuleFile, fast_or, refuse_both
 from calibrant.cli.printing import say
 from calibrant.errors import InputError
 from calibrant.files import shown
@@ -65,15 +65,7 @@ def decide(
             rich_help_panel=METHODS,
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            help="File for the rule; apply and export read it.",
-            metavar="FILE",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
+    out: RuleFile = None,
     as_json: AsJson = False,
     *,
     columns: "Columns",

@@ -105,7 +105,9 @@ def gate(
     if as_json:
         typer.echo(found.to_json())
     else:
-        Console().show(found.to_table())
+        console, table = Console(), found.to_table()
+        console.say(table.title, style="bold")
+        console.show(table)
     raise typer.Exit(found.exit_code)
 
 

@@ -41,6 +41,15 @@ Methods: TypeAlias = Annotated[
         rich_help_panel=METHODS,
     ),
 ]
+RuleFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        help="File for the rule; apply and export read it.",
+        metavar="FILE",
+        rich_help_panel=OUTPUT,
+    ),
+]
 SavedCalibrator: TypeAlias = Annotated[
     Path, typer.Argument(metavar="CALIBRATOR", help="A file saved by 'calibrant calibrate'.")
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibrant.cli.columns import read, with_columns
-from calibrant.cli.options import METHODS, OUTPUT, AsJson, CalibratorBefore, refuse_both, split_list
+from calibrant.cli.options import METHODS, AsJson, CalibratorBefore, RuleFile, refuse_both, split_list
 from calibrant.errors import InputError
 from calibrant.files import shown
 from calibrant.outputs import check_targets
@@ -70,15 +70,7 @@ def sets(
             "classes into the sets of groups with too few samples.",
         ),
     ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            help="File for the sets; apply and export read it.",
-            metavar="FILE",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
+    out: RuleFile = None,
     as_json: AsJson = False,
     *,
     columns: "Columns",

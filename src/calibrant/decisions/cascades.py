@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -97,7 +96,8 @@ class Cascade(Result):
         rule: The rule of the chosen thresholds; None if none keep the guarantee.
     """
 
-    not_in_json: ClassVar[tuple[str, ...]] = ("rule",)
+    not_in_json = ("rule",)
+    also_in_json = ("sentence",)
 
     models: tuple[str, ...]
     prices: tuple[float, ...]
@@ -112,10 +112,6 @@ class Cascade(Result):
     alone: tuple[CascadePoint, ...]
     frontier: tuple[CascadePoint, ...]
     rule: CascadeRule | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON, with the sentence and without the rule."""
-        return {**super().to_dict(), "sentence": self.sentence}
 
     @property
     def sentence(self) -> str:

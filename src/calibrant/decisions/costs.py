@@ -298,11 +298,8 @@ class CostResult(Result):
     rule: CostRule
     n_units: int | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON, without the rule."""
-        values = super().to_dict()
-        del values["rule"]
-        return {**values, "sentence": self.sentence}
+    not_in_json = ("rule",)
+    also_in_json = ("sentence",)
 
     @property
     def sentence(self) -> str:

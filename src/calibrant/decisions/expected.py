@@ -10,25 +10,20 @@ import numpy.typing as npt
 import torch
 
 from calibrant.data.predictions import ClassPredictions, Predictions
-from calibrant.decisions.frequencies import check_test_level, given_unlabelled
-from calibrant.decisions.rule import check_one_label
+from calibrant.decisions.frequencies import check_test_level
+from calibrant.decisions.given_sets import given_sets
 from calibrant.decisions.shift import AdaptedCalibrator
-from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
 from calibrant.evaluation.choose import make_choice
 from calibrant.evaluation.compare import compare
-from calibrant.evaluation.given import PredictionsLike, given_predictions
+from calibrant.evaluation.given import PredictionsLike
 from calibrant.inference.rows import check_level
 from calibrant.inference.units import Units
 from calibrant.inputs import Floats, Progress, check_seed
-from calibrant.outcomes import refuse_weights
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.results import Result
 from calibrant.show.numbers import Cell, number, p_equals, percent, span
 from calibrant.show.table import Table
-
-# Fewer samples, or units of them, say too little about any of both sets.
-_LEAST_ROWS = 20
 
 _COVERAGES = np.arange(1, 101) / 100
 
@@ -258,8 +253,7 @@ def estimate_quality(
     """
     share, limit = check_level(level), check_test_level(alpha)
     rng = np.random.default_rng(check_seed(seed))
-    before = given_predictions(labelled, name="labelled")
-    after = _check_both(before, given_unlabelled(unlabelled))
+    before, after = given_sets(labelled, unlabelled, purpose="an estimate without labels")
     units = Units.of(before.units, before.n), Units.of(after.units, after.n)
     known, new, method, fitted = _calibrated(before, after, calibrator, methods, fast, seed, progress)
     ours, theirs = _terms(known), _terms(new)
@@ -295,26 +289,6 @@ def _normal_quantile(level: float) -> float:
     from scipy.special import ndtri
 
     return float(ndtri((1 + level) / 2))
-
-
-def _check_both(labelled: Predictions, unlabelled: Predictions) -> Predictions:
-    """Check that both sets have the same form and enough samples; return the unlabelled in order."""
-    for name, each in (("labelled", labelled), ("unlabelled", unlabelled)):
-        check_one_label(each, name=name)
-        refuse_weights(each.weights, "an estimate without labels")
-        if each.n_independent < _LEAST_ROWS:
-            what = "samples" if each.units is None else "units"
-            raise InputError(f"{name}: expected at least {_LEAST_ROWS} {what}, got {each.n_independent}")
-    if labelled.truth is None:
-        raise InputError(
-            "labelled: expected the class of each sample, or whether each answer was right, got neither; "
-            "swap the files if they are exchanged"
-        )
-    if labelled.k != unlabelled.k:
-        raise InputError(
-            f"unlabelled: expected {labelled.described}, as in labelled, got {unlabelled.described}"
-        )
-    return unlabelled.in_order(labelled.class_names, name="unlabelled")
 
 
 def _calibrated(

@@ -13,14 +13,15 @@ import torch
 from torch import Tensor
 
 from calibrant.data.predictions import Predictions
+from calibrant.decisions.given_sets import given_sets
 from calibrant.errors import FitError, FormatError, InputError
 from calibrant.evaluation.calibrated import calibrated, of_classes
-from calibrant.evaluation.given import PredictionsLike, given_predictions, is_source
+from calibrant.evaluation.given import PredictionsLike
 from calibrant.files import read_text, reading
 from calibrant.inference.rows import check_level
 from calibrant.inference.units import Units
 from calibrant.inputs import Floats, Integers, Progress, check_count, check_seed
-from calibrant.outcomes import LEAST_PROB, refuse_weights
+from calibrant.outcomes import LEAST_PROB
 from calibrant.posthoc.calibrator import Calibrator, Identity
 from calibrant.posthoc.confidence import ConfidenceCalibrator
 from calibrant.posthoc.frequencies import (
@@ -34,8 +35,7 @@ from calibrant.results import Result
 from calibrant.show.numbers import p_equals, percent, points, span
 from calibrant.show.table import Column, Table
 
-# Fewer unlabelled rows, or labelled rows of a class, say too little.
-_LEAST_ROWS = 20
+# Fewer labelled rows of a class say too little.
 _LEAST_OF_CLASS = 5
 
 # Of more entries than this, and more rows than this for each class, a random part of the rows is enough.
@@ -217,9 +217,9 @@ def estimate_frequencies(
     share = check_level(level)
     check_count(n_resamples, "n_resamples", at_least=2)
     rng = np.random.default_rng(check_seed(seed))
-    before = given_predictions(labelled, name="labelled")
-    after = given_unlabelled(unlabelled)
-    after = _check_both(before, after)
+    before, after = given_sets(
+        labelled, unlabelled, purpose="class frequencies", classes="whose frequencies can change"
+    )
     base = Identity(n_classes=before.k) if calibrator is None else calibrator
     log_before, y, own = _log_probs(base, before, rng)
     log_after, _, new = _log_probs(base, after, rng)
@@ -260,15 +260,6 @@ def estimate_frequencies(
         n_labelled_units=None if before.units is None or own.are_rows else before.n_units,
         n_unlabelled_units=None if after.units is None or new.are_rows else after.n_units,
     )
-
-
-def given_unlabelled(given: PredictionsLike, *, name: str = "unlabelled") -> Predictions:
-    """Return predictions, or those of a file, which need no labels."""
-    from calibrant.data.files import load_predictions
-
-    if is_source(given):
-        return load_predictions(given, need_labels=False)
-    return given_predictions(given, name=name)
 
 
 def check_corrections(given: Collection[str], calibrator: Calibrator | None) -> None:
@@ -403,28 +394,6 @@ def check_test_level(alpha: float) -> float:
     if not 0 < alpha < 1:
         raise InputError(f"alpha: expected a number between 0 and 1, got {alpha}; 5 % is 0.05")
     return float(alpha)
-
-
-def _check_both(labelled: Predictions, unlabelled: Predictions) -> Predictions:
-    """Check that both sets have classes, the same ones, and enough rows; return the unlabelled in order."""
-    for name, each in (("labelled", labelled), ("unlabelled", unlabelled)):
-        each.classes("scores of classes, whose frequencies can change", name=name)
-        refuse_weights(each.weights, "class frequencies")
-    if labelled.labels is None:
-        raise InputError(
-            "labelled: expected the class of each sample, got no labels; give the set that the model was "
-            "calibrated on"
-        )
-    if labelled.k != unlabelled.k:
-        raise InputError(
-            f"unlabelled: expected the {labelled.k} classes of the labelled predictions, got {unlabelled.k}"
-        )
-    if unlabelled.n_independent < _LEAST_ROWS:
-        what = "samples" if unlabelled.units is None else "units"
-        raise InputError(
-            f"unlabelled: expected at least {_LEAST_ROWS} {what}, got {unlabelled.n_independent}"
-        )
-    return unlabelled.in_order(labelled.class_names, name="unlabelled")
 
 
 def _check_classes(y: Integers, k: int, names: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ import scipy
 import torch
 
 from calibrant.data.predictions import Predictions
-from calibrant.decisions.frequencies import given_unlabelled
+from calibrant.decisions.given_sets import LEAST_ROWS, given_sets
 from calibrant.decisions.unlabelled_accuracy import (
     Outputs,
     transported_accuracy,
@@ -17,10 +17,10 @@ from calibrant.decisions.unlabelled_accuracy import (
 )
 from calibrant.errors import InputError
 from calibrant.evaluation.calibrated import calibrated
-from calibrant.evaluation.given import PredictionsLike, given_predictions
+from calibrant.evaluation.given import PredictionsLike
 from calibrant.inference.units import Units
 from calibrant.inputs import Floats, Integers, check_seed
-from calibrant.outcomes import LEAST_PROB, refuse_weights
+from calibrant.outcomes import LEAST_PROB
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.chain import Chain
 from calibrant.posthoc.temperature import TemperatureScaling
@@ -31,9 +31,9 @@ from calibrant.show.table import Column, Table
 #: What is known of the change: none is seen, it was followed, or it is too large to be sure of anything.
 Verdict: TypeAlias = Literal["unchanged", "adapted", "cannot tell"]
 
-_LEAST_ROWS = 20
-# Of more samples a random part is enough; of very many classes a smaller one.
-_MOST_ROWS, _MOST_ENTRIES = 10_000, 1 << 22
+#: Of more samples a random part is enough; of very many classes a smaller one.
+MOST_ROWS = 10_000
+_MOST_ENTRIES = 1 << 22
 
 # Estimates closer to 0 or 1 than this are no more certain.
 _LEAST_SHARE = 0.02
@@ -123,8 +123,14 @@ class AdaptedCalibrator(Result):
             Lu et al., "Characterizing Out-of-Distribution Error via Optimal Transport", NeurIPS 2023.
         """
         rng = np.random.default_rng(check_seed(seed))
-        before = given_predictions(source, name="source")
-        after = _check_both(before, given_unlabelled(unlabelled))
+        before, after = given_sets(
+            source,
+            unlabelled,
+            purpose="repair under shift",
+            classes="whose confidence is repaired",
+            name="source",
+        )
+        _check_features(before, after)
         one, two = (_part(each, rng) for each in (before, after))
         confidences = [_confidences(calibrator, each) for each in (one, two)]
         labels = one.truth_for("the accuracy on it is compared").numpy(force=True)
@@ -197,30 +203,15 @@ class AdaptedCalibrator(Result):
         return Table.of(columns, rows, title=title, notes=(self.sentence,))
 
 
-def _check_both(labelled: Predictions, unlabelled: Predictions) -> Predictions:
-    """Check that both sets have the same classes and enough samples; return the unlabelled in order."""
-    for name, each in (("source", labelled), ("unlabelled", unlabelled)):
-        each.classes("scores of classes, whose confidence is repaired", name=name)
-        refuse_weights(each.weights, "repair under shift")
-        if each.n_independent < _LEAST_ROWS:
-            what = "samples" if each.units is None else "units"
-            raise InputError(f"{name}: expected at least {_LEAST_ROWS} {what}, got {each.n_independent}")
-    if labelled.labels is None:
-        raise InputError(
-            "source: expected the class of each sample, got no labels; give the set that the calibrator was "
-            "fitted on"
-        )
-    if labelled.k != unlabelled.k:
-        raise InputError(f"unlabelled: expected the {labelled.k} classes of source, got {unlabelled.k}")
-    widths = [None if each.features is None else each.features.shape[1] for each in (labelled, unlabelled)]
+def _check_features(one: Predictions, two: Predictions) -> None:
+    widths = [None if each.features is None else each.features.shape[1] for each in (one, two)]
     if None not in widths and widths[0] != widths[1]:
         raise InputError(f"unlabelled: expected {widths[0]} features, as source has, got {widths[1]}")
-    return unlabelled.in_order(labelled.class_names, name="unlabelled")
 
 
 def _part(predictions: Predictions, rng: np.random.Generator) -> Predictions:
     """Return all samples, or a random part if there are very many."""
-    most = max(_LEAST_ROWS, min(_MOST_ROWS, _MOST_ENTRIES // (predictions.k or 1)))
+    most = max(LEAST_ROWS, min(MOST_ROWS, _MOST_ENTRIES // (predictions.k or 1)))
     if predictions.n <= most:
         return predictions
     return predictions.take(np.sort(rng.choice(predictions.n, size=most, replace=False)))

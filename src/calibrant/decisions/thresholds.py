@@ -164,11 +164,8 @@ class Threshold(Result):
     rule: ThresholdRule | None
     n_units: int | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON, with the sentence and without the rule."""
-        values = super().to_dict()
-        del values["rule"]
-        return {**values, "sentence": self.sentence}
+    not_in_json = ("rule",)
+    also_in_json = ("sentence",)
 
     @property
     def sentence(self) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, Floats, check_labelled_probs
+from calibrant.inputs import ArrayLike, Floats, check_labelled_probs, check_number
 from calibrant.metrics.counted import Counts, Ordered, Weighted
 from calibrant.outcomes import Outcomes, Pairs, check_outcomes, checked_weights, log_odds
 
@@ -236,7 +236,7 @@ def net_benefit_weights(
     **pairs: Unpack[Pairs],
 ) -> Weighted:
     """Return :func:`net_benefit` as a function of counts."""
-    if not 0 < threshold < 1:
+    if not check_number(threshold, "threshold") < 1:
         raise InputError(f"threshold: expected a number between 0 and 1, got {threshold}")
 
     def measure(seen: Outcomes) -> Callable[[Counts], Floats]:

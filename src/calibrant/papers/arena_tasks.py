@@ -52,9 +52,9 @@ class MergedTasks:
     """The tasks of several sources, each once.
 
     Attributes:
-        tasks: The tasks; where sources agree, the numbers of the first one.
-        n_repeated: Number of tasks that more than one source has.
-        contradictions: For each number that differs beyond rounding between sources, a sentence.
+        tasks: The tasks, with the numbers of the first source, and of the latest row in it.
+        n_repeated: Number of tasks that were run more than once.
+        contradictions: For each result that differs beyond rounding from the one that counts, a sentence.
     """
 
     tasks: tuple[ArenaTask, ...]
@@ -63,22 +63,23 @@ class MergedTasks:
 
 
 def read_arena_tasks(rows: Iterable[Row], *, source: str = "rows") -> list[ArenaTask]:
-    """Return the tasks of finished rows, in the order of files, sizes and seeds.
+    """Return a task for each finished row, by files, sizes and seeds; of equal ones, the latest comes first.
 
     Args:
         rows: The rows of an experiment whose worker is ``arena_real``.
         source: What the rows are called in messages.
     """
-    tasks = (_read(row, source) for row in rows)
-    latest = {(task.file, task.samples, task.seed, task.version, task.predictions): task for task in tasks}
-    return [task for _, task in sorted(latest.items(), key=lambda each: each[0])]
+    tasks = (_read(row, source) for row in reversed(list(rows)))
+    return sorted(
+        tasks, key=lambda task: (task.file, task.samples, task.seed, task.version, task.predictions)
+    )
 
 
 def merge_tasks(sources: Mapping[str, Sequence[ArenaTask]]) -> MergedTasks:
-    """Return the tasks of several sources; a task that two of them have counts once.
+    """Return the tasks of one or several sources; a task that was run more than once counts once.
 
     Tasks are the same if the digest of their predictions, their number of fitting samples, their seed and the
-    version of Calibrant are; they then have the methods of all their sources.
+    version of Calibrant are; they then have the methods of all their runs.
 
     Args:
         sources: Tasks by the name of their source, the one whose numbers count first.
@@ -96,7 +97,7 @@ def merge_tasks(sources: Mapping[str, Sequence[ArenaTask]]) -> MergedTasks:
                 repeated.add(key)
                 contradictions += [
                     f"{task.file}, {task.samples:,} samples, seed {task.seed}, {method}: {found} in "
-                    f"{owners[key, method]} and {source}"
+                    f"{' and '.join(dict.fromkeys((owners[key, method], source)))}"
                     for method in task.results.keys() & first.results.keys()
                     if (found := _difference(first, task, method))
                 ]

@@ -16,7 +16,7 @@ from calibrant.papers.arena_real import (
     RANKED,
     REFERENCE_METHOD,
 )
-from calibrant.papers.arena_tasks import ArenaTask, read_arena_tasks
+from calibrant.papers.arena_tasks import ArenaTask, merge_tasks, read_arena_tasks
 from calibrant.papers.peers import PEERS
 from calibrant.papers.quantities import quantity
 from calibrant.papers.rankings import (
@@ -143,7 +143,7 @@ def leaderboard_page(rows: Iterable[Row], *, left_out: Mapping[str, str] | None 
         left_out: Why files were left out, by their names.
     """
     finished = list(rows)
-    tasks = read_arena_tasks(finished)
+    tasks = merge_tasks({"rows": read_arena_tasks(finished)}).tasks
     if not tasks:
         raise InputError("arena_real: expected finished rows, got none; run the experiment first")
     of_classes = [task for task in tasks if task.kind == CLASSES]

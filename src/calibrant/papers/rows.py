@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from calibrant.files import (
     parse_json,
     read_dataclass,
     read_json,
+    read_text,
+    reading,
     without_nan,
     write_file,
     writing,
@@ -71,31 +74,34 @@ def identity(job: Job | Row, *, seed: int | None = None) -> str:
 
 
 def finished_rows(folder: Path) -> list[Row]:
-    """Read the finished rows of a folder; there may be none yet."""
-    path = folder / ROWS
-    return read_rows(path) if path.exists() else []
-
-
-def read_rows(path: Path) -> list[Row]:
-    """Read a file of finished rows; skip a last line that a kill has cut off.
+    """Read the finished rows of a folder; there may be none yet.
 
     A job that was run again, because its settings or files had changed, has its latest row.
     """
-    lines = path.read_bytes().split(b"\n")
-    rows: dict[str, Row] = {}
+    path = folder / ROWS
+    rows = read_rows(path) if path.exists() else []
+    return list({identity(row): row for row in rows}.values())
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Read all rows of a file, of one or of several people; skip a last line that a kill has cut off."""
+    rows = []
+    with reading(str(path), "finished rows"):
+        *lines, last = read_text(path).split("\n")
     for number, line in enumerate(lines, 1):
-        if not line:
-            continue
         try:
-            row = read_dataclass(Row, without_nan(parse_json(line.decode())))
-            rows[identity(row)] = row
+            rows += [_row(line)] if line else []
         except ValueError as error:
-            if number == len(lines):  # no line end: the writer was killed
-                continue
             raise FormatError(
                 f"{path}: expected finished rows, got another line {number} ({error})"
             ) from None
-    return list(rows.values())
+    with suppress(ValueError):  # no line end: the writer was killed
+        rows.append(_row(last))
+    return rows
+
+
+def _row(line: str) -> Row:
+    return read_dataclass(Row, without_nan(parse_json(line)))
 
 
 def save_experiment(experiment: Experiment, folder: Path) -> None:

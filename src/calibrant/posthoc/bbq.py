@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from calibrant.inputs import ArrayLike
-from calibrant.posthoc.fitting.binary import Mode, Questions, binary_questions
-from calibrant.posthoc.fitting.score_map import StepMap, ragged, stacked
+from calibrant.posthoc.fitting.binary import Mode, Questions
+from calibrant.posthoc.fitting.score_map import StepMap, ragged
 from calibrant.posthoc.fitting.sorted_scores import SortedScores
 from calibrant.posthoc.fitting.weighing import size_of
 from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
@@ -56,24 +56,12 @@ class BBQ(StepMap):
             mode: ``"top_label"`` bins the confidence in the predicted class, ``"one_vs_rest"`` the
                 probability of every class.
         """
-        data = cls.data(logits, labels, **rows)
-        questions = binary_questions(data, mode)
-        thresholds, values = zip(*map(_steps, questions.of_same_samples()), strict=True)
-        fitted = cls(
-            mode,
-            stacked(thresholds, fill=torch.inf),
-            stacked(values, fill=0.0),
-            questions.both_answers,
-            n_classes=data.n_classes,
-        )
-        return fitted.unless_worse(data, score="brier")
+        return cls.of_steps(_steps, cls.data(logits, labels, **rows), mode)
 
 
 def _steps(questions: Questions) -> tuple[Tensor, Tensor]:
     """Return thresholds ``(m, b)`` and log-odds ``(m, b + 1)`` of questions of the same samples."""
     scores, answers, w, _ = questions
-    if not len(scores):
-        return scores.new_empty(1, 0, dtype=torch.float64), scores.new_zeros(1, 1, dtype=torch.float64)
     ordered = SortedScores.of(scores, answers, w)
     n = size_of(scores, w)
     root = n ** (1 / 3)

@@ -1,6 +1,7 @@
 """Histogram binning (Zadrozny & Elkan, "Obtaining Calibrated Probability Estimates", ICML 2001)."""
 
 import math
+from functools import partial
 from typing import Self, Unpack
 
 import torch
@@ -8,8 +9,8 @@ from torch import Tensor
 
 from calibrant.bins import Binning
 from calibrant.inputs import ArrayLike, check_choice, check_count, check_number
-from calibrant.posthoc.fitting.binary import Mode, Questions, binary_questions
-from calibrant.posthoc.fitting.score_map import StepMap, stacked
+from calibrant.posthoc.fitting.binary import Mode, Questions
+from calibrant.posthoc.fitting.score_map import StepMap
 from calibrant.posthoc.fitting.sorted_scores import SortedScores, smoothed_log_odds
 from calibrant.posthoc.fitting.weighing import size_of
 from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
@@ -53,17 +54,8 @@ class HistogramBinning(StepMap):
         smoothing = check_number(smoothing, "smoothing", at_least=0)
         n_bins = None if n_bins is None else check_count(n_bins, "n_bins")
         check_choice(binning, "binning", ("width", "mass"))
-        questions = binary_questions(data, mode)
-        steps = (_steps(some, n_bins, binning, smoothing) for some in questions.of_same_samples())
-        thresholds, values = zip(*steps, strict=True)
-        fitted = cls(
-            mode,
-            stacked(thresholds, fill=torch.inf),
-            stacked(values, fill=0.0),
-            questions.both_answers,
-            n_classes=data.n_classes,
-        )
-        return fitted.unless_worse(data, score="brier")
+        find = partial(_steps, n_bins=n_bins, binning=binning, smoothing=smoothing)
+        return cls.of_steps(find, data, mode)
 
 
 def _steps(
@@ -71,8 +63,6 @@ def _steps(
 ) -> tuple[Tensor, Tensor]:
     """Return thresholds ``(m, b - 1)`` and log-odds ``(m, b)`` of questions of the same samples."""
     scores, answers, w, _ = questions
-    if not len(scores):
-        return scores.new_empty(1, 0, dtype=torch.float64), scores.new_zeros(1, 1, dtype=torch.float64)
     n_bins = n_bins or math.ceil(round(size_of(scores, w) ** (1 / 3), 9))
     ordered = SortedScores.of(scores, answers, w)
     thresholds, bins = ordered.equal_mass(n_bins) if binning == "mass" else ordered.equal_width(n_bins)

@@ -236,6 +236,7 @@ def read_layout(
     units: tuple[str, ...] = (),
     ids: tuple[str, ...] = (),
     partly: bool = False,
+    features: bool = False,
 ) -> FileLayout:
     """Read the footer of a file and choose its columns; ``partly`` if some rows may have no label."""
     from calibrant.data.parquet import notes_in
@@ -243,7 +244,8 @@ def read_layout(
     with source.open() as file:
         schema, footer = file.schema_arrow, file.metadata
     used = select_form(find_columns(schema.names), schema.names, need_labels=need_labels)
-    used.pop("features", None)
+    if not features:
+        used.pop("features", None)
     if units:
         used.pop("units", None)
     for name, purpose in [

@@ -35,6 +35,7 @@ class PredictionStream:
         columns_unit: The columns that name the unit of each row, if any are named.
         columns_id: The columns that name each row, if any are named.
         partly: Whether some rows may have no label; batches then say which.
+        features: Whether features are read too.
     """
 
     sources: tuple[StreamFile, ...]
@@ -45,6 +46,7 @@ class PredictionStream:
     columns_unit: tuple[str, ...] = ()
     columns_id: tuple[str, ...] = ()
     partly: bool = False
+    features: bool = False
 
     def layouts(self, *, skip_bad: bool = False) -> dict[StreamFile, FileLayout]:
         """Begin a pass: read all footers and check that the files have the same columns."""
@@ -118,6 +120,7 @@ class PredictionStream:
                     units=self.columns_unit,
                     ids=self.columns_id,
                     partly=self.partly,
+                    features=self.features,
                 )
         except CalibrantError as error:
             return error
@@ -129,6 +132,7 @@ def open_stream(
     columns_by: str | None = None,
     columns_unit: str | Sequence[str] = (),
     need_labels: bool = True,
+    features: bool = False,
 ) -> PredictionStream:
     """Open a stream of predictions: a Parquet file, a folder of them, a pattern, or an address.
 
@@ -142,6 +146,7 @@ def open_stream(
         columns_unit: The column, or several, that name what rows belong to that depend on each other; or keys
             of folders. By default a column ``units``, if there is one.
         need_labels: Whether files without labels are refused.
+        features: Whether features are read too; what reads all rows needs none.
 
     Raises:
         FormatError: There are no such files.
@@ -158,7 +163,9 @@ def open_stream(
     """
     place = os.fspath(source)
     units = (columns_unit,) if isinstance(columns_unit, str) else tuple(columns_unit)
-    return PredictionStream(find_stream_files(place), columns_by, need_labels, place, columns_unit=units)
+    return PredictionStream(
+        find_stream_files(place), columns_by, need_labels, place, columns_unit=units, features=features
+    )
 
 
 def ahead(items: Generator[T, None, None], *, most: int) -> Generator[T, None, None]:

@@ -18,7 +18,8 @@ from calibrant.streams.row_groups import StreamBatch
 
 _Ranks: TypeAlias = npt.NDArray[np.uint64]
 
-_ROWS = 1 << 16
+# No more rows at once than are wanted, because features may be wide, but not many small batches either.
+_ROWS, _LEAST_AT_ONCE = 1 << 16, 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +66,8 @@ def sample_stream(
     width = max((layout.width for layout in layouts.values()), default=1)
     most = most_rows(width) if n_rows is None else check_count(n_rows, "n_rows", at_most=sys.maxsize)
     drawn = _Drawn(most)
-    with closing(stream.read(layouts, rows_at_once(layouts.values(), _ROWS))) as batches:
+    rows = rows_at_once(layouts.values(), min(_ROWS, max(_LEAST_AT_ONCE, most)))
+    with closing(stream.read(layouts, rows)) as batches:
         for batch in batches:
             drawn.add(batch, seed)
             if progress is not None:

@@ -7,7 +7,7 @@ are filled up with ``+inf``, which no input reaches.
 
 import sys
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal, NamedTuple, Self
 
 import torch
@@ -17,7 +17,9 @@ from torch import Tensor
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.binary import (
     Mode,
+    Questions,
     TopLabel,
+    binary_questions,
     class_log_odds,
     join_top,
     normalised,
@@ -138,6 +140,27 @@ class StepMap(ScoreMap):
     ) -> None:
         super().__init__(mode, active, n_classes=n_classes)
         self.register_buffers(thresholds=thresholds, values=values)
+
+    @classmethod
+    def of_steps(
+        cls, find: Callable[[Questions], tuple[Tensor, Tensor]], data: FittingSet, mode: Mode
+    ) -> Self:
+        """Return the map of steps that are found for questions of the same samples, unless it is worse.
+
+        Args:
+            find: Returns thresholds ``(m, b)`` and values ``(m, b + 1)``; it is not asked without samples.
+            data: The samples.
+            mode: The questions about them.
+        """
+        questions = binary_questions(data, mode)
+        one = data.logits.new_zeros(1, 1, dtype=torch.float64)
+        found = [
+            find(each) if len(each.scores) else (one[:, :0], one) for each in questions.of_same_samples()
+        ]
+        thresholds, values = zip(*found, strict=True)
+        steps = stacked(thresholds, fill=torch.inf), stacked(values, fill=0.0)
+        fitted = cls(mode, *steps, questions.both_answers, n_classes=data.n_classes)
+        return fitted.unless_worse(data, score="brier")
 
     def mapped(self, scores: Tensor) -> Tensor:
         """Return the value of the step that each score falls on."""
