@@ -4,27 +4,26 @@ from collections.abc import Sequence
 from typing import Self, Unpack
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.inputs import ArrayLike, at_least_float32
-from calibrant.posthoc.calibrator import Calibrator
-from calibrant.posthoc.fitting.sample_temperature import SampleTemperature
-from calibrant.posthoc.fitting.stored import PROBABILITIES, declare, one_number
+from calibrant.inputs import ArrayLike
+from calibrant.posthoc.fitting.sample_temperature import LOWEST_TEMPERATURE, Layers, SampleTemperature
+from calibrant.posthoc.fitting.stored import PROBABILITIES, declare, layers_of, one_number
 from calibrant.posthoc.fitting.weighing import size_of
 from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
-from calibrant.posthoc.parameterized import ParameterizedTemperatureScaling
-from calibrant.posthoc.smart import SMART, Indicator
+from calibrant.posthoc.parameterized import ParameterizedTemperatureScaling, largest_logits
+from calibrant.posthoc.smart import SMART, Indicator, indicator_values
 
-# What the temperatures of SMART depend on, and the part beside them, which reads the largest logits.
+# What the temperatures of SMART depend on.
 _INDICATORS: tuple[Indicator, ...] = ("margin", "confidence", "entropy")
-_LARGEST = "largest"
 
 # The mean counts as if this many samples more had shown that there is nothing to repair.
 _UNCHANGED = 100
 
 
-class MeanTemperature(Calibrator):
+class MeanTemperature(SampleTemperature):
     r"""Divide logits by the harmonic mean of several temperatures; the predicted class never changes.
 
     .. math:: \frac{1}{T(z)} = 1 - s + \frac{s}{4} \sum_{j=1}^4 \frac{1}{T_j(z)}, \quad s = \frac{n}{n + 100}
@@ -32,20 +31,21 @@ class MeanTemperature(Calibrator):
     The temperatures are those of :class:`SMART` by the margin, by the confidence and by the entropy, and that
     of :class:`ParameterizedTemperatureScaling`. Each follows the chance of its samples in its own way, so
     their mean, which is the geometric mean of the distributions that they give, follows it less. From few
-    samples it stays near 1. A pool ends with it (``docs/results/arena.md``).
+    samples it stays near 1, so it suits predictions that are nearly calibrated: a pool ends with it
+    (``docs/results/arena.md``). The four networks are kept as one with four outputs.
     """
 
-    preserves_accuracy = True
     masks = True
-    stored = declare(share=one_number(PROBABILITIES))
-    part_names = (*_INDICATORS, _LARGEST)
+    options = ("unit",)
+    n_layers = 3
+    stored = declare(**layers_of(n_layers, outputs=len(_INDICATORS) + 1), share=one_number(PROBABILITIES))
 
     share: Tensor
 
-    def __init__(self, parts: Sequence[SampleTemperature], *, share: float) -> None:
-        super().__init__(n_classes=parts[0].n_classes)
-        for name, part in zip(self.part_names, parts, strict=True):
-            self.add_module(name, part)
+    def __init__(
+        self, layers: Layers, *, share: float, unit: float = 1.0, n_classes: int | None = None
+    ) -> None:
+        super().__init__(layers, unit=unit, n_classes=n_classes)
         self.register_buffers(share=torch.tensor(share, dtype=torch.float64))
 
     @classmethod
@@ -75,18 +75,56 @@ class MeanTemperature(Calibrator):
             SMART.fit(data, indicator=indicator, strength=price)
             for indicator, price in zip(_INDICATORS, prices, strict=True)
         ]
+        largest = ParameterizedTemperatureScaling.fit(data)
         n = _independent(data)
-        fitted = cls([*curves, ParameterizedTemperatureScaling.fit(data)], share=n / (n + _UNCHANGED))
+        fitted = cls(
+            _joined([curve.layers for curve in curves], largest.layers),
+            share=n / (n + _UNCHANGED),
+            unit=largest.unit,
+            n_classes=data.n_classes,
+        )
         fitted.for_folds = {"strengths": [curve.for_folds["strength"] for curve in curves]}
         return fitted
 
-    def forward(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
-        """Return calibrated log-probabilities of shape ``(n, k)``."""
-        z = at_least_float32(logits)
-        parts = [part for part in self.children() if isinstance(part, SampleTemperature)]
-        inverse = sum((1 / part.temperature(z).to(z.dtype) for part in parts), z.new_zeros(len(z)))
-        scale = 1 + self.share.to(z.dtype) * (inverse / len(parts) - 1)
-        return torch.log_softmax(z * scale[:, None], dim=1)
+    def inputs(self, logits: Tensor) -> Tensor:
+        """Return the confidence, the entropy, and the largest logits of each sample, the largest first."""
+        top = self.layers[0][0].shape[1] - 2
+        values = [indicator_values(each, logits) for each in _INDICATORS[1:]]
+        return torch.cat([*values, largest_logits(logits, top)], dim=1)
+
+    def temperature(self, logits: Tensor) -> Tensor:
+        """Return the mean temperature of each sample, shape ``(n,)``."""
+        *hidden, last = self.layers
+        values = self.inputs(logits if self.unit == 1 else logits / self.unit).to(last[0].dtype)
+        for layer in hidden:
+            values = torch.relu(F.linear(values, *layer))
+        temperatures = self.unit * (F.softplus(F.linear(values, *last)) + LOWEST_TEMPERATURE)
+        return 1 / (1 + self.share * (temperatures.reciprocal().mean(dim=1) - 1))
+
+
+def _joined(curves: Sequence[Layers], largest: Layers) -> Layers:
+    """Return one network of four: the curves of SMART, and that which reads the largest logits.
+
+    The margin is the first of these less the second. The second layer passes on what the curves found in the
+    first, which is not negative.
+    """
+    top = largest[0][0].shape[1]
+    seen = torch.zeros(len(curves), 2 + top).to(largest[0][0])
+    seen[0, 2], seen[0, 3], seen[1, 0], seen[2, 1] = 1.0, -1.0, 1.0, 1.0
+    first = [hidden[0] * row for (hidden, _), row in zip(curves, seen, strict=True)]
+    passed = torch.eye(sum(map(len, first))).to(seen)
+    ends = [*(last for _, last in curves), largest[2]]
+    return [
+        (
+            torch.cat([*first, F.pad(largest[0][0], (2, 0))]),
+            torch.cat([*(hidden[1] for hidden, _ in curves), largest[0][1]]),
+        ),
+        (
+            torch.block_diag(passed, largest[1][0]),
+            torch.cat([passed.new_zeros(len(passed)), largest[1][1]]),
+        ),
+        (torch.block_diag(*(weight for weight, _ in ends)), torch.cat([bias for _, bias in ends])),
+    ]
 
 
 def _independent(data: FittingSet) -> float:

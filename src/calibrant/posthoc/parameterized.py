@@ -93,7 +93,9 @@ class ParameterizedTemperatureScaling(SampleTemperature):
         unit = natural_unit(data, plan)
         scaled = data if unit == 1 else data.with_logits(data.logits / unit)
         some = scaled.thinned(MOST_SAMPLES)
-        layers = train_temperatures(_largest(some.logits, top), some, hidden=PTS_HIDDEN_UNITS, plan=plan)
+        layers = train_temperatures(
+            largest_logits(some.logits, top), some, hidden=PTS_HIDDEN_UNITS, plan=plan
+        )
         return cls(layers, objective=objective, top=top, unit=unit, n_classes=data.n_classes)
 
     @property
@@ -103,7 +105,7 @@ class ParameterizedTemperatureScaling(SampleTemperature):
 
     def inputs(self, logits: Tensor) -> Tensor:
         """Return the largest logits of each sample, the largest first."""
-        return _largest(logits, self.top)
+        return largest_logits(logits, self.top)
 
 
 class PTSPaper(ParameterizedTemperatureScaling):
@@ -145,12 +147,13 @@ class PTSPaper(ParameterizedTemperatureScaling):
         data = cls.data(logits, labels, **rows)
         plan = Plan(objective, 0, batch_size=batch_size, learning_rate=learning_rate)
         top = min(check_count(top, "top"), data.n_classes)
-        x = _largest(data.logits, top).double()
+        x = largest_logits(data.logits, top).double()
         start = glorot_layers((top, *PTS_HIDDEN_UNITS, 1), seed=data.seed, like=x)
         n_steps = check_count(steps, "steps", at_least=0)
         layers = all_steps(x, data, start, plan, n_steps=n_steps, link="absolute")
         return cls(layers, objective=objective, top=top, link="absolute", n_classes=data.n_classes)
 
 
-def _largest(logits: Tensor, top: int) -> Tensor:
+def largest_logits(logits: Tensor, top: int) -> Tensor:
+    """Return the largest logits of each sample, the largest first; masked classes count as the lowest."""
     return lowest_for_masked(logits.topk(top, dim=1).values)
