@@ -28,8 +28,9 @@ from calibrant.papers.arena_real import draw_samples, needed_to_test
 from calibrant.papers.local_models import cifar10
 from calibrant.papers.model_predictions import load_unweighed
 from calibrant.papers.peers import PEERS, fit_peer
-from calibrant.posthoc import SMART
+from calibrant.posthoc import SMART, Calibrator, Identity
 from calibrant.posthoc.fitting.folds import each_fold, random_folds
+from calibrant.posthoc.mean_temperature import MeanTemperature
 from calibrant.posthoc.pool import Mixture, likeliest_mixture
 from timing import benchmark_parser, print_head, print_row
 
@@ -134,20 +135,18 @@ class Task:
         rows, safe = torch.arange(len(self.labels)), self.held_out[self.names.index(TEMPERATURE)]
         return (mixed - safe)[rows, self.labels]
 
-    def mixed(self, trust: Trust, *, smart: bool = False) -> Tensor:
-        """Return the mixture of the test samples, drawn back to temperature scaling by a rule."""
+    def mixed(self, trust: Trust, *, then: type[Calibrator] = Identity) -> Tensor:
+        """Return the mixture of the test samples, drawn back by a rule, and then repaired by a method."""
         place, rows = self.names.index(TEMPERATURE), torch.arange(self.test.n)
         share = trust(errors(self.gains))
-        if share == 0:
+        if share == 0 and then is Identity:
             return self.final[place]
         whole = likeliest_mixture(self.held_out, self.labels).drawn_back(place, share)(self.final, rows)
-        if not smart:
-            return whole
         held_out = torch.empty_like(self.held_out[0])
         for rest, inside, mixture in self.folds:
             drawn_back = mixture.drawn_back(place, trust(errors(self.gains[rest])))
             held_out[inside] = drawn_back(self.held_out, inside)
-        return SMART.fit(held_out, self.labels)(whole)
+        return then.fit(held_out, self.labels)(whole)
 
 
 def errors(gains: Tensor) -> float:
@@ -163,9 +162,10 @@ def by_chance(least: float) -> Trust:
 
 RULES: dict[str, Callable[[Task], Tensor]] = {
     "the default": lambda task: default(task),
-    "without SMART": lambda task: task.mixed(by_chance(-1)),
-    "SMART in full": lambda task: task.mixed(by_chance(-1), smart=True),
+    "without temperatures": lambda task: task.mixed(by_chance(-1)),
+    "SMART instead of them": lambda task: task.mixed(by_chance(-1), then=SMART),
     "never drawn back": lambda task: task.mixed(lambda _: 1.0),
+    "never drawn back, then temperatures": lambda task: task.mixed(lambda _: 1.0, then=MeanTemperature),
     "only if likelier": lambda task: task.mixed(by_chance(0)),
     "only if 1 SE likelier": lambda task: task.mixed(by_chance(1)),
     "only if 2 SE likelier": lambda task: task.mixed(by_chance(2)),
