@@ -75,6 +75,12 @@ def test_only_some_points_of_the_grid():
     assert methods(task=["digits"]) == []
 
 
+def test_only_some_seeds():
+    jobs = list(small_experiment().jobs("quick", seeds=4, only={"seed": ["2", "3"]}))
+    assert {job.seed for job in jobs} == {2, 3}
+    assert len(jobs) == 2 * len(list(small_experiment().jobs("quick", seeds=1)))
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
