@@ -11,6 +11,7 @@ network. `--picture FILE` draws ECE against severity.
 """
 
 import argparse
+import functools
 import json
 import sys
 import tempfile
@@ -250,15 +251,20 @@ def logistic(
     return lambda each: np.asarray(scaled(each) @ theta)
 
 
-def gaussians(x: np.ndarray, y: np.ndarray, k: int) -> Function:
-    """Return the function that gives log-densities of rows in each class; classes share a covariance."""
+@functools.cache
+def gaussians(source: Predictions, k: int, rows: bytes) -> tuple[Function, Function]:
+    """Return log-densities in each class of those rows, up to one number, and that number; one covariance."""
+    drawn = np.frombuffer(rows, dtype=np.int64)
+    x, y = features_of(source)[drawn], source.labels.numpy()[drawn]
     member = np.eye(k)[y]
     centres = member.T @ x / np.maximum(member.sum(axis=0), 1)[:, None]
     spread = x - centres[y]
     covariance = spread.T @ spread / len(x)
     covariance += 0.1 * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
-    white = np.linalg.cholesky(np.linalg.inv(covariance))
-    return lambda each: -scipy.spatial.distance.cdist(each @ white, centres @ white, "sqeuclidean") / 2
+    precision = np.linalg.inv(covariance)
+    weights = precision @ centres.T
+    offset = -(centres * weights.T).sum(axis=1) / 2
+    return lambda each: each @ weights + offset, lambda each: -((each @ precision) * each).sum(axis=1) / 2
 
 
 def moved_alike(accuracy: float, known: float, found: float) -> float:
@@ -280,11 +286,11 @@ def disagreement(
 ) -> float:
     """Agreement with heads that are fitted on resampled features; labelled samples are asked out of bag."""
     rng, k = np.random.default_rng(0), before.shape[1]
-    x, y, new = features_of(source), source.labels.numpy(), features_of(unlabelled)
+    x, new = features_of(source), features_of(unlabelled)
     agree = []
     for _ in range(N_HEADS):
         drawn = rng.integers(len(x), size=len(x))
-        head, out = gaussians(x[drawn], y[drawn], k), np.setdiff1d(np.arange(len(x)), drawn)
+        head, out = gaussians(source, k, drawn.tobytes())[0], np.setdiff1d(np.arange(len(x)), drawn)
         pairs = (x[out], before[out]), (new, after)
         agree.append([(head(one).argmax(axis=1) == two.argmax(axis=1)).mean() for one, two in pairs])
     return moved_alike(right_before(before, source).mean(), *np.mean(agree, axis=0))
@@ -303,13 +309,14 @@ def consistency(before: np.ndarray, source: Predictions, after: np.ndarray, unla
 
 def density(before: np.ndarray, source: Predictions, after: np.ndarray, unlabelled: Predictions) -> float:
     """Density of features and confidence, regressed on being right; densities are of the other half."""
-    x, y, right = features_of(source), source.labels.numpy(), right_before(before, source)
+    x, right = features_of(source), right_before(before, source)
     other = np.arange(len(x)) % 2 == 0
-    classes = gaussians(x[other], y[other], before.shape[1])
+    classes, common = gaussians(source, before.shape[1], np.flatnonzero(other).tobytes())
 
     def rows(features: np.ndarray, log_probs: np.ndarray) -> np.ndarray:
         top = np.exp(log_probs.max(axis=1)).clip(1e-6, 1 - 1e-6)
-        return np.column_stack([scipy.special.logsumexp(classes(features), axis=1), scipy.special.logit(top)])
+        log_density = scipy.special.logsumexp(classes(features), axis=1) + common(features)
+        return np.column_stack([log_density, scipy.special.logit(top)])
 
     odds = logistic(rows(x[~other], before[~other]), right[~other], ridge=1e-4)
     return float(scipy.special.expit(odds(rows(features_of(unlabelled), after))).mean())
