@@ -149,6 +149,7 @@ def test_measures_of_one_outcome_are_undefined_or_zero():
     assert np.isnan(average_precision(probs, labels))
     assert np.isnan(calibration_slope(probs, labels))
     assert np.isnan(calibration_intercept(probs, labels))
+    assert np.isnan(precision([[0.5, 0.5]] * 3, [0, 1, 1]))
 
 
 def test_the_ranked_score_is_that_of_the_definition():
