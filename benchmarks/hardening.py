@@ -139,9 +139,9 @@ Run in {minutes:.1f} minutes with one thread. Cases are drawn by Hypothesis; ano
 """
 _NOTES = (
     "**Refused** is an error of Calibrant with one sentence of one line. **Right** is a result that equals "
-    "a slow reference in double precision where there is one (fourteen measures as loops over samples, with "
-    "weights), and otherwise one that is finite and a distribution; of a damaged file, what the whole one "
-    "says.",
+    "a slow reference in double precision where there is one (nineteen measures as loops over samples, with "
+    "weights), and otherwise one that is finite, or NaN where its documentation says so, and a distribution; "
+    "of a damaged file, what the whole one says.",
     "**Other** is a valid result of a file that says something else: where a format has no checksum (CSV, "
     "TSV, JSON Lines, weights of networks, other JSON, TOML), a changed digit is a number "
     "like any other. **Wrong** is all else that comes without an exception: another number, a sentence of "

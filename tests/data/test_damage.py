@@ -99,6 +99,21 @@ def test_tensors_that_another_program_changed_beside_their_digests_are_refused(t
     assert torch.equal(load_predictions(path).labels, 4 - tensors["labels"])
 
 
+def test_digests_whose_name_was_damaged_are_missed(tmp_path):
+    path = tmp_path / "predictions.safetensors"
+    save_predictions(predictions(4), path)
+    with safe_open(path, framework="pt") as file:
+        header = file.metadata()
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    # Sixteen bytes have changed places with as many of the metadata.
+    digests = header.pop("calibrant_digests")
+    header |= {"calibrant_metadata": '{"mo' + digests[4:], "digests": '{"logdel": "small"}'}
+    del header["metadata"]
+    save_file(tensors, path, metadata=header)
+    with pytest.raises(FormatError, match="calibrant_digests: expected the digests under this name"):
+        load_predictions(path)
+
+
 def test_equal_fits_have_equal_digests(tmp_path):
     p = predictions(100)
     digests = []

@@ -19,7 +19,7 @@ from calibrant.metrics.names import MEASURES
 from calibrant.posthoc.names import COMBINATION, METHODS, POOL
 from tests.conftest import softmax
 from tests.fuzz.fuzzer import Fuzzer, Verdict, expect, judged
-from tests.fuzz.references import OF_CLASSES, OF_PAIRS, top_label
+from tests.fuzz.references import OF_CLASSES, OF_PAIRS, OF_POSITIVE, of_class, top_label
 
 # How an array is passed.
 _FORMS: dict[str, Callable[[np.ndarray], Any]] = {
@@ -157,7 +157,10 @@ _FUNCTIONS = {name: each for name in metrics.__all__ if inspect.isfunction(each 
 _OTHER_INPUTS = {"accuracy_band", "curve_band", "smoothing_bias", "smoothing_bias_bound", "wilson_interval"}
 _MEASURED = [name for name in _FUNCTIONS if name not in _OTHER_INPUTS]
 # Documented to be NaN where they are undefined.
-_MAY_BE_NAN = {"auroc_correctness", "auroc_ovo", "auroc_ovr", "overconfidence", "underconfidence"}
+_MAY_BE_NAN = {
+    *("auroc_correctness", "auroc_ovo", "auroc_ovr", "overconfidence", "underconfidence"),
+    *("recall", "precision", "average_precision", "calibration_slope", "calibration_intercept"),
+}
 _INPUTS = {
     *("probs", "labels", "logits", "confidence", "correct", "weights", "in_scores", "out_scores", "metric"),
     *("a", "b", "probs_before", "probs_after", "name", "correct_a", "correct_b", "progress", "measures"),
@@ -232,7 +235,9 @@ def _check_reference(case: Case, arguments: dict[str, Any], result: float) -> No
             first = [[1 - p, p] for p in first]
         true = [int(each) for each in _numbers(case.labels)]
         pairs = list(top_label(first, true, given))
-    if case.name in OF_PAIRS:
+    if case.name in OF_POSITIVE:
+        truth = OF_POSITIVE[case.name](pairs if case.pairs else of_class(first, true, given, 1))
+    elif case.name in OF_PAIRS:
         truth = OF_PAIRS[case.name](pairs, n_bins)
     elif case.name in OF_CLASSES and not case.pairs:
         truth = OF_CLASSES[case.name](first, true, given, n_bins)

@@ -30,6 +30,18 @@ def mean(terms: Sequence[tuple[float, float]]) -> float:
     return math.fsum(value * weight for value, weight in terms) / math.fsum(weight for _, weight in terms)
 
 
+def share(pairs: Pairs) -> float:
+    """Return the share of right ones; NaN if there are none at all."""
+    terms = [(float(right), w) for _, right, w in pairs]
+    return mean(terms) if any(w for _, w in terms) else math.nan
+
+
+def average_precision(pairs: Pairs) -> float:
+    """Return the mean over the right ones of the share of right ones among those that are not below."""
+    terms = [(share([each for each in pairs if each[0] >= c]), w) for c, right, w in pairs if right and w]
+    return mean(terms) if terms else math.nan
+
+
 def gaps(pairs: Pairs, n_bins: int) -> list[tuple[float, float]]:
     """Return (weight, confidence minus accuracy) of each right-closed bin of equal width with weight."""
     found = []
@@ -98,6 +110,14 @@ OF_PAIRS: dict[str, Callable[[Pairs, int], float]] = {
     "ks_error": lambda pairs, _: max(map(abs, cumulative_gaps(pairs))),
     "kuiper_error": lambda pairs, _: max(cumulative_gaps(pairs)) - min(cumulative_gaps(pairs)),
     "averaged_two_bin_error": lambda pairs, _: two_bins(pairs),
+}
+
+#: By name of the measure: the value for (probability of the second of two classes, whether it is the label).
+OF_POSITIVE: dict[str, Callable[[Pairs], float]] = {
+    "base_rate": share,
+    "recall": lambda pairs: share([(c, c > 0.5, w) for c, right, w in pairs if right]),
+    "precision": lambda pairs: share([each for each in pairs if each[0] > 0.5]),
+    "average_precision": average_precision,
 }
 
 #: By name of the measure: (probs, labels, weights, number of bins) to the value.

@@ -56,6 +56,34 @@ def test_the_intercept_makes_the_mean_probability_the_base_rate(rare):
     assert shifted.mean() == pytest.approx(labels.mean(), abs=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_slope_is_undefined_exactly_where_probabilities_separate_the_outcomes(dtype):
+    rng = np.random.default_rng(5)
+    separated = 0
+    for _ in range(200):
+        p = (1 - 10.0 ** -rng.uniform(0, 9, rng.integers(3, 12))).astype(dtype)
+        y = rng.random(len(p)) < 0.6
+        s = np.log(q := p.astype(float).round(6).clip(1e-6, 1 - 1e-6)) - np.log1p(-q)
+        slope = calibration_slope(confidence=p, correct=y)
+        if y.all() or not y.any() or s[y].min() >= s[~y].max() or s[~y].min() >= s[y].max():
+            separated += 1
+            assert np.isnan(slope), (p, y)
+        else:
+            fitted = LogisticRegression(C=1e12, tol=1e-12, solver="newton-cholesky").fit(s[:, None], y)
+            assert slope == pytest.approx(fitted.coef_[0, 0], rel=1e-4, abs=1e-6), (p, y)
+    assert 0 < separated < 200
+
+
+def test_the_intercept_is_that_of_the_definition_where_probabilities_are_0_and_1():
+    rng = np.random.default_rng(6)
+    for n in (5, 40, 300):
+        p = np.append(rng.random(), rng.random(n - 1) < 0.5)
+        y = np.arange(n) > 0 if n == 5 else np.arange(n) == 0
+        s = np.log(q := p.round(6).clip(1e-6, 1 - 1e-6)) - np.log1p(-q)
+        shift = calibration_intercept(confidence=p, correct=y)
+        assert (1 / (1 + np.exp(-s - shift))).mean() == pytest.approx(y.mean(), abs=1e-9)
+
+
 def test_net_benefit_counts_false_alarms_at_the_odds_of_the_threshold(rare):
     probs, labels = rare
     acts = probs[:, 1] >= 0.2
@@ -121,6 +149,7 @@ def test_measures_of_one_outcome_are_undefined_or_zero():
     assert np.isnan(average_precision(probs, labels))
     assert np.isnan(calibration_slope(probs, labels))
     assert np.isnan(calibration_intercept(probs, labels))
+    assert np.isnan(precision([[0.5, 0.5]] * 3, [0, 1, 1]))
 
 
 def test_the_ranked_score_is_that_of_the_definition():

@@ -323,7 +323,7 @@ def test_code_that_a_folder_names_is_never_run(run, tmp_path, monkeypatch):
         ),
         (
             "model",
-            [{"name": "mlp", "options": {"hidden": "x"}}, {"name": "mlp", "options": {"hidden": [0.5]}}],
+            [{"name": "mlp", "options": {"hidden": hidden}} for hidden in ("x", [0.5], 3.5)],
         ),
         ("model", [{"name": "mlp", "options": {"depth": 10**9}}, {"name": "no such model"}, {"name": ""}]),
         ("other", [1]),

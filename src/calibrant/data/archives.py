@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,6 +43,7 @@ from calibrant.files import digest, read_value
 _MOST_TIMES, _FEW_BYTES = 200, 256e6
 # The digest of each tensor and text, as JSON in the header of a safetensors file.
 _DIGESTS = "calibrant_digests"
+_A_DIGEST = re.compile(r'"([^"]+)": "[0-9a-f]{64}"')
 _DAMAGED = "the file was damaged, or changed by another program that kept the digests; write it again"
 
 
@@ -297,6 +299,10 @@ def _check_digests(read: Mapping[str, Tensor], header: Mapping[str, str], names:
         header: The texts of the header; files of others, and of earlier versions, have no digests.
         names: The names of all tensors.
     """
+    if _DIGESTS not in header and any(
+        name in names or name in header for text in header.values() for name in _A_DIGEST.findall(text)
+    ):
+        raise FormatError(f"{_DIGESTS}: expected the digests under this name, got them elsewhere; {_DAMAGED}")
     digests = read_value(dict[str, str], from_text(header.get(_DIGESTS, "{}"), _DIGESTS), _DIGESTS)
     for key, expected in digests.items():
         if key not in names and key not in header:

@@ -40,7 +40,7 @@ def base_rate(
 
 
 def recall(probs: ArrayLike | None = None, labels: ArrayLike | None = None, **pairs: Unpack[Pairs]) -> float:
-    """Return the share of positive samples that are predicted: those with a probability above one half.
+    """Return the share of positive samples with a probability above one half; NaN if there are none.
 
     Example:
         >>> recall([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3], [0.6, 0.4]], [0, 1, 1, 0])
@@ -69,7 +69,7 @@ def average_precision(
     .. math:: \mathrm{AP} = \sum_t (R_t - R_{t-1})\, P_t
 
     for precision and recall at each distinct probability, from the highest down. A model that cannot tell
-    the classes apart has the base rate.
+    the classes apart has the base rate. NaN if there are no positive samples.
 
     Example:
         >>> average_precision([[0.2, 0.8], [0.4, 0.6], [0.7, 0.3]], [1, 0, 1])
@@ -114,7 +114,9 @@ def calibration_slope(
     r"""Return the slope of a logistic regression of the outcome on the log-odds of the positive class.
 
     1 is calibrated; below 1 probabilities are too extreme, above 1 too timid. NaN if all outcomes or all
-    probabilities are equal, or if the probabilities separate the outcomes.
+    probabilities are equal, or if the probabilities separate the outcomes: no probability of one outcome is
+    above any of the other. Probabilities are rounded to one in a million, at least and at most that far
+    from 0 and 1.
 
     Example:
         >>> p = [0.1] * 10 + [0.9] * 10
@@ -248,18 +250,10 @@ def net_benefit_weights(
 
 
 def _slope(seen: Outcomes) -> Callable[[Counts], Floats]:
-    return _logistic(seen, with_slope=True)
-
-
-def _intercept(seen: Outcomes) -> Callable[[Counts], Floats]:
-    return _logistic(seen, with_slope=False)
-
-
-def _logistic(seen: Outcomes, *, with_slope: bool) -> Callable[[Counts], Floats]:
-    """Return the slope of a logistic regression on the log-odds, or the intercept for a slope of 1."""
+    """Return the slope of a logistic regression on the log-odds, by Newton's method."""
     s, (_, y) = log_odds(seen.confidence).cpu().numpy(), _arrays(seen)
-    middle, width = (float(s.mean()), float(s.std()) or 1.0) if with_slope else (0.0, 1.0)
-    z = (s - middle) / width
+    width = float(s.std()) or 1.0
+    z = (s - float(s.mean())) / width
 
     def losses(w: Floats, a: Floats, b: Floats) -> Floats:
         line = a[:, None] + b[:, None] * z
@@ -267,16 +261,15 @@ def _logistic(seen: Outcomes, *, with_slope: bool) -> Callable[[Counts], Floats]
 
     def values(counts: Counts) -> Floats:
         w = counts / counts.sum(axis=1, keepdims=True)
-        a, b = np.zeros(len(counts)), np.full(len(counts), 0.0 if with_slope else 1.0)
+        a, b = np.zeros(len(counts)), np.zeros(len(counts))
         with np.errstate(all="ignore"):
-            loss, step_a, step_b = losses(w, a, b), np.ones_like(a), np.zeros_like(b)
+            loss = losses(w, a, b)
             for _ in range(_STEPS):
                 p = 1 / (1 + np.exp(-(a[:, None] + b[:, None] * z)))
                 error, curve = w * (y - p), w * p * (1 - p)
                 g0, g1, h0, h1, h2 = error.sum(1), error @ z, curve.sum(1), curve @ z, curve @ z**2
-                det = h0 * h2 - h1**2 if with_slope else h0
-                step_a = (h2 * g0 - h1 * g1) / det if with_slope else g0 / h0
-                step_b = (h0 * g1 - h1 * g0) / det if with_slope else step_b
+                det = h0 * h2 - h1**2
+                step_a, step_b = (h2 * g0 - h1 * g1) / det, (h0 * g1 - h1 * g0) / det
                 for _ in range(_STEPS):  # a whole step may go too far
                     worse = losses(w, a + step_a, b + step_b) > loss + 1e-14
                     if not worse.any():
@@ -287,7 +280,29 @@ def _logistic(seen: Outcomes, *, with_slope: bool) -> Callable[[Counts], Floats]
                 if not np.nanmax(np.abs([step_a, step_b]), initial=0.0) > _SETTLED:
                     break
         settled = np.maximum(np.abs(step_a), np.abs(step_b)) < 1e-6
-        return np.where(settled & (det > 1e-14), b / width if with_slope else a, math.nan)
+        return np.where(settled & (det > 1e-14), b / width, math.nan)
+
+    return values
+
+
+def _intercept(seen: Outcomes) -> Callable[[Counts], Floats]:
+    """Return the shift that makes the mean probability the base rate, by bisection.
+
+    Newton's method may not settle where almost all probabilities are 0 or 1.
+    """
+    s, (_, y) = log_odds(seen.confidence).cpu().numpy(), _arrays(seen)
+    against = np.exp(-s)
+
+    def values(counts: Counts) -> Floats:
+        hits, misses = counts @ y, counts @ (1 - y)
+        with np.errstate(all="ignore"):
+            level = np.log(hits / misses)
+            low, high = level - s.max(), level - s.min()
+            for _ in range(_HALVINGS):
+                middle = (low + high) / 2
+                too_high = (counts / (1 + np.exp(-middle)[:, None] * against)).sum(axis=1) > hits
+                low, high = np.where(too_high, low, middle), np.where(too_high, middle, high)
+        return np.where((hits > 0) & (misses > 0), (low + high) / 2, math.nan)
 
     return values
 

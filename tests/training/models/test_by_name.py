@@ -103,6 +103,30 @@ def test_an_option_that_is_missing_is_named():
         make_model("text_cnn", n_classes=2, shape=(4,))
 
 
+# For each model, its shape and the options that are counts or lists of them.
+SIZES = {
+    "mlp": ((4,), {"hidden": 3.5}),
+    "small_cnn": ((3, 8, 8), {"widths": 3}),
+    "conv_mlp": ((3, 8, 8), {"widths": [8, 3.5], "hidden": True}),
+    "resnet20": ((3, 8, 8), {"depth": "20"}),
+    "resnet50": ((3, 8, 8), {"blocks": 3.5, "width": None}),
+    "wide_resnet28_10": ((3, 8, 8), {"width": [10], "dropout": "x"}),
+    "densenet121": ((3, 8, 8), {"blocks": {"a": 1}, "growth": 3.5}),
+    "vit_small": ((3, 8, 8), {"heads": 3.5, "depth": [12]}),
+    "swin_tiny": ((3, 64, 64), {"depths": 2, "heads": "3"}),
+    "text_cnn": ((4,), {"windows": 3.5, "n_words": 3.5, "vectors": [0.5]}),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes_of_another_type_are_refused_by_name(name):
+    shape, wrong = SIZES[name]
+    needed = {"n_words": 9} if name == "text_cnn" else {}
+    for option, value in {**wrong, "shape": 3.5}.items():
+        with pytest.raises(InputError, match=f"^{option}: expected .*, got "):
+            make_model(name, **{"n_classes": 2, "shape": shape, **needed, option: value})
+
+
 def test_ones_own_network_shows_what_its_last_linear_layer_sees(own):
     model = make_model(f"{own}:network", n_classes=3, shape=(4,), width=7)
     x = torch.randn(5, 4)

@@ -165,7 +165,7 @@ def test_trained_vectors_are_used_and_may_stay_as_they_are():
     assert torch.equal(model.embedding.weight[1:], vectors[1:])
     assert not model.embedding.weight[0].any()
     assert not model.embedding.weight.requires_grad
-    with pytest.raises(InputError, match=r"^vectors: expected shape \(20, 6\), got \(20, 5\)$"):
+    with pytest.raises(InputError, match=r"^vectors: expected a tensor of shape \(20, 6\), got \(20, 5\)$"):
         tiny_model("text_cnn", vectors=vectors[:, :5])
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from calibrant.catalogue import Catalogue
 from calibrant.errors import InputError, did_you_mean
 from calibrant.inputs import check_count
-from calibrant.training.models.classifier import Classifier, WrappedClassifier
+from calibrant.training.models.classifier import Classifier, WrappedClassifier, check_counts
 from calibrant.training.models.densenet import DenseNet
 from calibrant.training.models.huggingface import HuggingFaceClassifier
 from calibrant.training.models.resnet import BottleneckResNet, PreResNet, ResNet, WideResNet
@@ -72,7 +72,7 @@ def make_model(
         factory = imported(name, "model") if is_code(name) else _known(name)
     else:
         factory, name = name, getattr(name, "__name__", repr(name))
-    arguments = {"n_classes": n_classes, "shape": tuple(shape), **options}
+    arguments = {"n_classes": n_classes, "shape": check_counts(shape, "shape", at_least=0), **options}
     try:
         inspect.signature(factory).bind(**arguments)
     except TypeError as error:

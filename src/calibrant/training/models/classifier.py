@@ -126,9 +126,16 @@ def check_image_shape(
     return channels, height, width
 
 
+def check_counts(values: Sequence[int], name: str, *, at_least: int = 1) -> tuple[int, ...]:
+    """Return a size for each of several layers, such as their widths, or refuse them."""
+    if isinstance(values, str) or not isinstance(values, Sequence) or len(values) < at_least:
+        raise InputError(f"{name}: expected a list of whole numbers such as [2, 4], got {values!r}")
+    return tuple(check_count(value, name) for value in values)
+
+
 def check_probability(value: float, name: str) -> float:
     """Return a probability below 1, such as that of dropout, or refuse it."""
-    if not 0 <= value < 1:
+    if not isinstance(value, (int, float)) or not 0 <= value < 1:
         raise InputError(f"{name}: expected a number from 0 up to, but not including, 1, got {value!r}")
     return value
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from calibrant.inputs import check_count
 from calibrant.training.models.classifier import (
     Classifier,
+    check_counts,
     check_image_shape,
     check_probability,
     he_initialise,
@@ -46,7 +47,7 @@ class DenseNet(Classifier):
         super().__init__()
         check_count(n_classes, "n_classes", at_least=2)
         check_count(growth, "growth")
-        check_count(len(blocks), "number of blocks")
+        blocks = check_counts(blocks, "blocks")
         check_probability(dropout, "dropout")
         channels, _, _ = check_image_shape(shape, at_least=2 ** (len(blocks) - 1))
         n = 2 * growth
@@ -55,7 +56,7 @@ class DenseNet(Classifier):
             if place:
                 body.append(halved(n))
                 n //= 2
-            for _ in range(check_count(n_layers, "blocks")):
+            for _ in range(n_layers):
                 body.append(DenseLayer(n, growth, dropout))
                 n += growth
         self.body = nn.Sequential(*body, nn.BatchNorm2d(n), nn.ReLU())

@@ -11,6 +11,7 @@ from calibrant.errors import InputError
 from calibrant.inputs import check_choice, check_count
 from calibrant.training.models.classifier import (
     Classifier,
+    check_counts,
     check_image_shape,
     check_probability,
     he_initialise,
@@ -120,7 +121,7 @@ class BottleneckResNet(Classifier):
     ) -> None:
         super().__init__()
         check_count(n_classes, "n_classes", at_least=2)
-        check_count(len(blocks), "number of blocks")
+        blocks = check_counts(blocks, "blocks")
         channels, height, breadth = check_image_shape(shape)
         if stem is None:
             stem = "cifar" if min(height, breadth) <= _SMALL else "imagenet"
@@ -128,7 +129,7 @@ class BottleneckResNet(Classifier):
         self.stem = stem_layers(channels, n, stem)
         body: list[nn.Module] = []
         for stage, n_blocks in enumerate(blocks):
-            for place in range(check_count(n_blocks, "blocks")):
+            for place in range(n_blocks):
                 body.append(BottleneckBlock(n, width * 2**stage, stride=2 if stage and not place else 1))
                 n = 4 * width * 2**stage
         self.blocks = nn.Sequential(*body)

@@ -7,6 +7,7 @@ EMNLP 2014).
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,7 @@ from calibrant.errors import InputError
 from calibrant.inputs import check_count
 from calibrant.training.models.classifier import (
     Classifier,
+    check_counts,
     check_image_shape,
     check_probability,
     he_initialise,
@@ -54,8 +56,8 @@ class MLP(Classifier):
         check_probability(dropout, "dropout")
         widths = [math.prod(check_count(size, "shape") for size in shape)]
         layers: list[nn.Module] = []
-        for width in hidden:
-            layers += [nn.Linear(widths[-1], check_count(width, "hidden")), nn.ReLU(), nn.Dropout(dropout)]
+        for width in check_counts(hidden, "hidden", at_least=0):
+            layers += [nn.Linear(widths[-1], width), nn.ReLU(), nn.Dropout(dropout)]
             widths.append(width)
         self.body = nn.Sequential(nn.Flatten(), *layers)
         self.head = nn.Linear(widths[-1], n_classes)
@@ -92,7 +94,7 @@ class SmallCNN(Classifier):
     ) -> None:
         super().__init__()
         check_count(n_classes, "n_classes", at_least=2)
-        check_count(len(widths), "number of widths")
+        widths = check_counts(widths, "widths")
         channels, _, _ = check_image_shape(shape, at_least=2 ** (len(widths) - 1))
         layers: list[nn.Module] = []
         for depth, (n_in, n_out) in enumerate(zip((channels, *widths), widths, strict=False)):
@@ -139,15 +141,18 @@ class ConvMLP(Classifier):
     ) -> None:
         super().__init__()
         check_count(n_classes, "n_classes", at_least=2)
-        check_count(len(widths), "number of widths")
+        widths = check_counts(widths, "widths")
         channels, height, width = check_image_shape(shape, at_least=2 ** len(widths))
         layers: list[nn.Module] = []
         for n_in, n_out in zip((channels, *widths), widths, strict=False):
             layers += [nn.Conv2d(n_in, n_out, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-        sizes = [widths[-1] * (height >> len(widths)) * (width >> len(widths)), *hidden]
+        sizes = [
+            widths[-1] * (height >> len(widths)) * (width >> len(widths)),
+            *check_counts(hidden, "hidden", at_least=0),
+        ]
         layers.append(nn.Flatten())
-        for n_in, n_out in zip(sizes, hidden, strict=False):
-            layers += [nn.Linear(n_in, check_count(n_out, "hidden")), nn.ReLU()]
+        for n_in, n_out in pairwise(sizes):
+            layers += [nn.Linear(n_in, n_out), nn.ReLU()]
         self.body = nn.Sequential(*layers)
         self.head = nn.Linear(sizes[-1], n_classes)
 
@@ -202,15 +207,14 @@ class TextCNN(Classifier):
         super().__init__()
         check_count(n_classes, "n_classes", at_least=2)
         check_count(n_words, "n_words", at_least=2)
-        check_count(len(windows), "number of windows")
+        windows = check_counts(windows, "windows")
         if len(shape) != 1:
             raise InputError(f"shape: expected (length,) of a text in words, got {tuple(shape)}")
         self.embedding = nn.Embedding(n_words, check_count(width, "width"), padding_idx=PADDING)
         self._set_vectors(vectors)
         self.embedding.weight.requires_grad_(not frozen)
         self.filters = nn.ModuleList(
-            nn.Conv1d(width, check_count(filters, "filters"), check_count(window, "windows"), padding=window)
-            for window in windows
+            nn.Conv1d(width, check_count(filters, "filters"), window, padding=window) for window in windows
         )
         self.dropout = nn.Dropout(check_probability(dropout, "dropout"))
         self.head = nn.Linear(filters * len(windows), n_classes)
@@ -220,10 +224,11 @@ class TextCNN(Classifier):
         weight = self.embedding.weight
         if vectors is None:
             nn.init.uniform_(weight, -0.25, 0.25)
-        elif vectors.shape == weight.shape:
+        elif isinstance(vectors, Tensor) and vectors.shape == weight.shape:
             weight.copy_(vectors)
         else:
-            raise InputError(f"vectors: expected shape {tuple(weight.shape)}, got {tuple(vectors.shape)}")
+            given = tuple(vectors.shape) if isinstance(vectors, Tensor) else type(vectors).__name__
+            raise InputError(f"vectors: expected a tensor of shape {tuple(weight.shape)}, got {given}")
         weight[PADDING].zero_()
 
     def features(self, inputs: Tensor) -> Tensor:

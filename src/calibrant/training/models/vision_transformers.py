@@ -12,7 +12,12 @@ from torch import Tensor, nn
 
 from calibrant.errors import InputError
 from calibrant.inputs import check_count
-from calibrant.training.models.classifier import Classifier, check_image_shape, check_probability
+from calibrant.training.models.classifier import (
+    Classifier,
+    check_counts,
+    check_image_shape,
+    check_probability,
+)
 
 
 class VisionTransformer(Classifier):
@@ -293,12 +298,11 @@ def _relative_positions(rows: int, columns: int) -> Tensor:
 
 def _check_stages(width: int, depths: Sequence[int], heads: Sequence[int]) -> None:
     check_count(width, "width")
-    check_count(len(depths), "number of depths")
+    depths, heads = check_counts(depths, "depths"), check_counts(heads, "heads")
     if len(heads) != len(depths):
         raise InputError(f"heads: expected one number for each of {len(depths)} stages, got {len(heads)}")
-    for stage, (depth, n_heads) in enumerate(zip(depths, heads, strict=True)):
-        check_count(depth, "depths")
-        if width * 2**stage % check_count(n_heads, "heads"):
+    for stage, n_heads in enumerate(heads):
+        if width * 2**stage % n_heads:
             raise InputError(
                 f"heads: expected a divisor of {width * 2**stage}, the width of stage {stage + 1}, "
                 f"got {n_heads}"
