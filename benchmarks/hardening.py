@@ -117,8 +117,8 @@ def dependencies() -> str:
     unpinned = f"these are not: {loose}" if loose else "none is missing"
     upper = ", ".join(sorted(bounded)) or "none of them"
     return (
-        f"**Dependencies.** `make demo` and `make test` install the versions that `constraints.txt` and "
-        f"`{locks[-1].relative_to(ROOT)}` pin: {len(pinned)} packages. Of the {len(named)} that Calibrant "
+        f"**Dependencies.** `make demo` and `make test` install the versions that `constraints.txt` and the "
+        f"files in `locks/` pin: {len(pinned)} packages. Of the {len(named)} that Calibrant "
         f"names itself, {unpinned}. For users of the library all of them float: `pyproject.toml` has a lower "
         f"bound for each and an upper one for {upper}, because a library that pins cannot be installed "
         "beside another one that does. `make lowest` and `make newest` try both ends. "
