@@ -1,6 +1,7 @@
 """Models by name, and the user's own."""
 
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -104,7 +105,7 @@ def test_an_option_that_is_missing_is_named():
 
 
 # For each model, its shape and the options that are counts or lists of them.
-SIZES = {
+SIZES: dict[str, Any] = {
     "mlp": ((4,), {"hidden": 3.5}),
     "small_cnn": ((3, 8, 8), {"widths": 3}),
     "conv_mlp": ((3, 8, 8), {"widths": [8, 3.5], "hidden": True}),

@@ -126,7 +126,7 @@ def check_image_shape(
     return channels, height, width
 
 
-def check_counts(values: Sequence[int], name: str, *, at_least: int = 1) -> tuple[int, ...]:
+def check_counts(values: object, name: str, *, at_least: int = 1) -> tuple[int, ...]:
     """Return a size for each of several layers, such as their widths, or refuse them."""
     if not isinstance(values, (list, tuple)) or len(values) < at_least:
         raise InputError(f"{name}: expected a list of whole numbers such as [2, 4], got {values!r}")
