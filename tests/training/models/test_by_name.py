@@ -122,7 +122,6 @@ SIZES: dict[str, Any] = {
 @pytest.mark.parametrize("name", SIZES)
 def test_sizes_of_another_type_are_refused_by_name(name):
     shape, wrong = SIZES[name]
-    assert isinstance(wrong, dict)
     needed = {"n_words": 9} if name == "text_cnn" else {}
     for option, value in {**wrong, "shape": 3.5}.items():
         with pytest.raises(InputError, match=f"^{option}: expected .*, got "):
