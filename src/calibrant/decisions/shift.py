@@ -141,14 +141,14 @@ class AdaptedCalibrator(Result):
         own = [float(np.exp(each).max(axis=1).mean()) for each in confidences]
         error = _error(accuracy, *(Units.of(each.units, each.n) for each in (one, two)))
         promised = _held_to(own[0], accuracy, confidences[0], labels)
-        mean = float(np.mean([_log_odds(each) for each in estimates.values()]))
-        change = mean - _log_odds(accuracy) - (_log_odds(own[1]) - _log_odds(own[0]))
-        change = _drawn_back(change, math.hypot(error, _SYSTEMATIC))
-        moved = change + _log_odds(promised) - _log_odds(own[0])
+        # The calibrator may be more often right than the model; by as many points on harder data.
+        believed = {name: min(max(each + promised - accuracy, 0.0), 1.0) for name, each in estimates.items()}
+        mean = float(np.mean([_log_odds(each) for each in believed.values()]))
+        own_change = _log_odds(promised) - _log_odds(own[0])
+        change = _drawn_back(mean - _log_odds(own[1]) - own_change, math.hypot(error, _SYSTEMATIC))
+        moved = change + own_change
         target = _share(_log_odds(own[1]) + moved) if moved else own[1]
         temperature = temperature_for(confidences[1], target) if moved else 1.0
-        base = _log_odds(promised) - _log_odds(accuracy)
-        believed = {name: _share(_log_odds(each) + base) for name, each in estimates.items()}
         remaining = _remaining(believed)
         return cls(
             n_labelled=before.n,
