@@ -552,9 +552,9 @@ sentence looks like another valid one. Sentences of no class are the same. There
 new columns (members, heads, ECL, density, weights by logits), only heads lower the error there, and by less
 than the repair does.
 
-A warning was tried: *cannot tell* where the density promises at least eight points less than the result. Of
-the changed embeddings it warns of seven sets more, and four of these leave more than 6 %; on images, changed
-sentences and sentences of no class it never warns. So it is not in the rule.
+A warning was tried, with an earlier pool: *cannot tell* where the density promises at least eight points less
+than the result. Of the changed embeddings it warns of seven sets more, and four of these leave more than 6 %;
+on images, changed sentences and sentences of no class it never warns. So it is not in the rule.
 
 ![ECE against severity](shift.svg)
 """
