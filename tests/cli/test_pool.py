@@ -47,7 +47,7 @@ def pooled(tmp_path_factory, run_once):
 def test_the_last_lines_say_what_was_chosen_and_why(pooled):
     weights = pooled.results["methods"]["pool"]["weights"]
     members = ", ".join(f"{100 * share:.0f} % {name}" for name, share in weights.items())
-    sentence = f"Chosen: pool ({members}): {pooled.results['choice']}."
+    sentence = f"Chosen: pool ({members}, then temperatures): {pooled.results['choice']}."
     assert sentence in " ".join(pooled.text.split())
     assert "better than temperature scaling by negative log-likelihood" in sentence
 
