@@ -75,8 +75,9 @@ def test_the_predicted_class_stays_ties_and_masked_classes_too(fitted):
     logits[:20, 1] = logits[:20].amax(dim=1)
     logits[20:40, 0] = -torch.inf
     log_probs = fitted.predict_log_proba(logits)
-    highest = logits == logits.amax(dim=1, keepdim=True)
-    assert torch.equal(log_probs == log_probs.amax(dim=1, keepdim=True), highest)
+    highest, top = logits == logits.amax(dim=1, keepdim=True), log_probs.amax(dim=1, keepdim=True)
+    assert bool(highest.gather(1, log_probs.argmax(dim=1, keepdim=True)).all())
+    assert bool((top - log_probs)[highest].lt(1e-12).all())
     assert bool((log_probs[20:40, 0] == -torch.inf).all())
     assert bool(log_probs[:, 1:].isfinite().all())
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Self, TypedDict, Unpack
+from typing import Self, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -365,17 +365,15 @@ def _follow_with_curve(
         The temperatures; None if they cannot be fitted.
     """
 
-    def fitted(log_probs: Tensor, rows: Tensor, **options: Any) -> MeanTemperature:  # noqa: ANN401
-        return MeanTemperature.fit(log_probs, labels[rows], **_at(beside, rows), **options)
+    def fitted(log_probs: Tensor, rows: Tensor, strengths: Sequence[float] | None = None) -> MeanTemperature:
+        return MeanTemperature.fit(log_probs, labels[rows], strengths=strengths, **_at(beside, rows))
 
     rows = _some(torch.arange(len(labels), device=labels.device))
     try:
-        curve = fitted(mixed[rows], rows)
-        of_folds = [
-            fitted(part.mixture(held_out, rest), rest, **curve.for_folds)
-            for part in parts
-            for rest in (_some(part.rest),)
-        ]
+        curve, of_folds = fitted(mixed[rows], rows), []
+        for part in parts:
+            rest = _some(part.rest)
+            of_folds.append(fitted(part.mixture(held_out, rest), rest, curve.for_folds["strengths"]))
     except CalibrantError:
         return None
     for part, each in zip(parts, of_folds, strict=True):
