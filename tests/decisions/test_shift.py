@@ -19,7 +19,7 @@ from calibrant.decisions.unlabelled_accuracy import (
     with_votes,
 )
 from calibrant.evaluation.calibrated import calibrated
-from calibrant.posthoc import Identity, TemperatureScaling
+from calibrant.posthoc import Identity, TemperatureScaling, VectorScaling
 
 
 def ece(predictions: Predictions) -> float:
@@ -118,6 +118,15 @@ def test_without_features_the_model_alone_is_asked(fitted, validation, noisy):
     assert found.remaining is None
     assert "features in both files would tell" in found.sentence
     assert ece(calibrated(found.calibrator, noisy)) < ece(calibrated(fitted, noisy)) / 2
+
+
+def test_a_calibrator_is_ahead_of_its_model_by_as_many_points_on_harder_data(found, validation, noisy):
+    better = VectorScaling.fit(validation.logits, validation.labels)
+    ahead = AdaptedCalibrator.fit(better, validation, noisy)
+    points = ahead.confidence_before - found.confidence_before
+    assert abs(points) > 1e-4
+    for name, estimate in found.estimates.items():
+        assert ahead.estimates[name] - estimate == pytest.approx(points, abs=1e-9)
 
 
 def test_without_a_shift_the_calibrator_stays(fitted, validation):

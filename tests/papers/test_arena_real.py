@@ -466,6 +466,13 @@ def test_no_rows_make_no_page():
 # ---- all of it
 
 
+@pytest.mark.usefixtures("jobs_in_this_process")
+def test_only_the_seeds_that_are_named_run_on_each_file(data, tmp_path):
+    only = {"seed": ["1"], "file": ["two.npz"], "samples": ["60"]}
+    rows = list(run_experiment(parse_experiment("mine", TEXT), tmp_path, seeds=3, only=only, data=data))
+    assert [row.seed for row in rows] == [1]
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("jobs_in_this_process")
 def test_the_command_writes_a_leaderboard_and_resumes_when_files_were_added(data, tmp_path):
