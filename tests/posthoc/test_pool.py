@@ -590,6 +590,8 @@ def test_bad_options_are_refused():
         InputError, match=r"^logits: expected at least two samples, one to hold out, got one$"
     ):
         Pool.fit(*skewed(1))
+    with pytest.raises(InputError, match=r"^units: expected two, one to hold out, got one$"):
+        Pool.fit(*skewed(50), units=np.zeros(50, dtype=int))
 
 
 @pytest.mark.parametrize("n", [2, 3, 9])

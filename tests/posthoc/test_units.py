@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant import Predictions, compare
+from calibrant import InputError, Predictions, compare
 from calibrant.evaluation import make_choice
 from calibrant.posthoc import ByGroup, Combination, FittingSet, StructuredSMART, TemperatureScaling
 from calibrant.posthoc.fitting import affine, order_preserving, temperature_curve
@@ -146,3 +146,10 @@ def test_answers_to_the_same_question_do_not_prove_that_subjects_differ():
         assert gain > -0.01
         assert rows["by_group"].metrics["nll"] < rows["pool"].metrics["nll"] - 0.02
     assert chosen == ["by_group"] * 3
+
+
+@pytest.mark.parametrize("name", ["pool", "structured_smart", "simplex_isotonic"])
+def test_one_unit_of_which_nothing_can_be_held_out_is_refused(name, sample):
+    logits, labels = sample
+    with pytest.raises(InputError, match=r"^units: expected two, one to hold out, got one$"):
+        method_named(name).fit(logits, labels, units=np.zeros(len(labels), dtype=int))

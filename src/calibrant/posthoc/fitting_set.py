@@ -200,6 +200,12 @@ class FittingSet:
         dealt = random_folds(n, min(n_folds, n), seed=self.seed).to(self.labels.device)
         return dealt if self.units is None else dealt[self.units]
 
+    def check_can_hold_out(self) -> None:
+        """Refuse a set of which nothing can be held out, because it is one sample or one unit."""
+        if self.n_units < 2:
+            what = "logits: expected at least two samples" if self.units is None else "units: expected two"
+            raise InputError(f"{what}, one to hold out, got one")
+
     def without(self, fold: int) -> "FittingSet":
         """Return the samples outside a fold, in the other folds; they share the memory of this set.
 

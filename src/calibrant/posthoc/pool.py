@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.errors import CalibrantError, FitError, InputError
+from calibrant.errors import CalibrantError, FitError
 from calibrant.inputs import ArrayLike, Floats, at_least_float32
 from calibrant.posthoc.calibrator import Calibrator
 from calibrant.posthoc.fitting.folds import each_fold
@@ -146,8 +146,7 @@ class Pool(Calibrator):
             FitError: No method can be fitted.
         """
         data = cls.data(logits, labels, **rows)
-        if len(data) < 2:
-            raise InputError("logits: expected at least two samples, one to hold out, got one")
+        data.check_can_hold_out()
         named = pool_members(methods, n_classes=data.n_classes)
         members: dict[str, Calibrator] = {}
         held_out, reasons = [], []

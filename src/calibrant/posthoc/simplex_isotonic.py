@@ -93,6 +93,7 @@ class SimplexIsotonicCalibration(Calibrator):
             top: How many ranks the surface has.
         """
         data = cls.data(logits, labels, **rows)
+        data.check_can_hold_out()
         most = int((data.logits > -torch.inf).sum(dim=1).max())
         top = min(check_count(top, "top"), most - 1)
         temperature = likeliest_temperature(data)

@@ -5,7 +5,6 @@ from typing import ClassVar, Self, Unpack
 import torch
 from torch import Tensor
 
-from calibrant.errors import FitError
 from calibrant.inputs import ArrayLike, at_least_float32
 from calibrant.posthoc.chain import Chain
 from calibrant.posthoc.fitting_set import FittingSet, Rows, sparing_threads
@@ -74,8 +73,7 @@ class StructuredVectorSMART(StructuredSMART):
 @torch.no_grad()
 def _cross_fitted(fitted: StructuredMatrixScaling, data: FittingSet) -> Tensor:
     """Predict every sample by the same method, fitted on the other folds with the same options."""
-    if len(data) < 2:
-        raise FitError("logits: expected at least two samples to fit SMART out of fold, got one")
+    data.check_can_hold_out()
     predicted = torch.empty_like(at_least_float32(data.logits))
     # A comparison begins with the first fold; from the other end, both share the work.
     for fold in reversed(data.folds.unique().tolist()):
